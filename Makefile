@@ -1,0 +1,40 @@
+# Each target does its own set-up and is quick when nothing changed.
+#   make demo   the main job on real text, to a report
+#   make test   the whole test suite
+
+PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version))) python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# one thread a process: tests and demo run several processes side by side
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-fast lint clean
+
+demo: $(VENV)/.studies
+	$(BIN)/polyhead run studies/mofa-demo.yaml
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --dist worksteal
+
+test-fast: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) runs
+
+# The stamp is written last, so an interrupted installation is taken up again.
+$(VENV)/.studies: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[studies]"
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@ $(VENV)/.studies
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,77 @@
+"""Files that are either whole or absent: everything polyhead writes goes to a temporary name and is renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from polyhead.errors import PolyheadError
+
+__all__ = ["atomic_path", "read_json", "sha256_file", "write_json", "write_text"]
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is flushed to disk and renamed over `path`.
+
+    On any exception the temporary file is removed and whatever stood at `path` is untouched.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        # mkstemp makes files private; results are meant to be shared, so apply the usual umask
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write `value` as indented JSON, atomically. NaN and infinity become null, so any JSON reader can read it."""
+    write_text(path, json.dumps(_finite(value), indent=1, sort_keys=False, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file; PolyheadError names the file when it is missing or damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PolyheadError.of(str(path), "no such file", "a JSON file") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise PolyheadError.of(str(path), f"damaged JSON ({error})", "a JSON file", "delete it and run again") from None
+
+
+def sha256_file(path: str | os.PathLike[str]) -> str:
+    """Hexadecimal SHA-256 of a file's bytes, read in constant memory."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
