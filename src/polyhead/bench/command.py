@@ -1,0 +1,111 @@
+"""The arguments of `polyhead bench`, its table, and the JSON record with the machine it was measured on."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from polyhead.environment import describe
+from polyhead.errors import PolyheadError, nearest
+from polyhead.files import write_json
+from polyhead.functional import KERNELS
+
+__all__ = ["run"]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_EACH = ["softmax", "sigmoid(t=1024)", "squared_elu", "linear_elu", "log_elu"]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse, measure, print, and write the record when asked."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    rows = _attention(options, console) if options.what == "attention" else _step(options, console)
+    if options.json:
+        record = {
+            "command": ["polyhead", "bench", *arguments],
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "machine": describe(),
+            "threads": options.threads,
+            "rounds": options.rounds,
+            "results": rows,
+        }
+        write_json(options.json, record)
+        console.print(f"written: {options.json}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="polyhead bench", description="Measure polyhead against PyTorch.")
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="attention|step")
+    attention = kinds.add_parser("attention", help="forward and backward against scaled_dot_product_attention")
+    attention.add_argument("--shape", action="append", metavar="B,H,N,D,causal|full", help="may be repeated")
+    attention.add_argument("--heads", action="append", metavar="HEADS", help="may be repeated; default: each function")
+    attention.add_argument("--impl", action="append", metavar="NAME", help=f"may be repeated; of {', '.join(KERNELS)}")
+    attention.add_argument("--dtype", choices=list(_DTYPES), default="float32")
+    step = kinds.add_parser("step", help="a GPT-2 training step against Hugging Face's sdpa")
+    step.add_argument("--heads", action="append", metavar="HEADS", help="may be repeated; of 12 heads")
+    for name, value in (("layers", 6), ("width", 384), ("context", 512), ("batch", 4)):
+        step.add_argument(f"--{name}", type=int, default=value)
+    for kind in (attention, step):
+        kind.add_argument("--rounds", type=int, default=7, help="counted rounds, each candidate once in each")
+        kind.add_argument("--threads", type=int, default=1)
+        kind.add_argument("--json", metavar="FILE", help="also write the figures, with the machine, to FILE")
+    return parser
+
+
+def _attention(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    from polyhead.bench import attention
+
+    impls = options.impl or list(KERNELS)
+    for impl in impls:
+        if impl not in KERNELS:
+            raise PolyheadError(f"--impl: unknown kernel {impl!r}; {nearest(impl, KERNELS)}")
+    shapes = [attention.Shape.parse(text) for text in options.shape] if options.shape else attention.SHAPES
+    every: list[dict[str, Any]] = []
+    for shape in shapes:
+        rows = attention.measure(
+            shape,
+            options.heads or _EACH,
+            impls,
+            dtype=_DTYPES[options.dtype],
+            rounds=options.rounds,
+            threads=options.threads,
+        )
+        table = Table(title=f"{shape} {options.dtype}, {options.threads} thread(s); time / SDPA's, lower is better")
+        for heading in ("candidate", "forward ms", "forward ratio", "fwd+bwd ms", "fwd+bwd ratio"):
+            table.add_column(heading, justify="left" if heading == "candidate" else "right")
+        for row in rows:
+            forward, both = _ratio(row["forward_ratio"]), _ratio(row["both_ratio"])
+            table.add_row(row["candidate"], f"{row['forward_ms']:.1f}", forward, f"{row['both_ms']:.1f}", both)
+        console.print(table)
+        every += [{"shape": str(shape), "dtype": options.dtype, **row} for row in rows]
+    return every
+
+
+def _step(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    from polyhead.bench import step
+
+    size = {name: getattr(options, name) for name in ("layers", "width", "context", "batch")}
+    heads = options.heads or ["softmax", "softmax*9 + sigmoid*3", "sigmoid"]
+    rows = step.measure(heads, **size, rounds=options.rounds, threads=options.threads)
+    title = ", ".join(f"{name} {value}" for name, value in size.items())
+    table = Table(title=f"GPT-2 training step: {title}, {options.threads} thread(s)")
+    for heading in ("model", "ms a step", "tokens/s", "time / sdpa's"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    for row in rows:
+        rate = f"{row['tokens_per_second']:.0f}"
+        table.add_row(row["candidate"], f"{row['step_ms']:.0f}", rate, _ratio(row["step_ratio"]))
+    console.print(table)
+    return [{**size, **row} for row in rows]
+
+
+def _ratio(ratio: tuple[float, float, float]) -> str:
+    median, lowest, highest = ratio
+    return f"{median:.2f} ({lowest:.2f} to {highest:.2f})"

@@ -1,0 +1,152 @@
+"""The command line: parses, dispatches, turns every error into one line; imports nothing heavy before a command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from polyhead.errors import PolyheadError
+
+if TYPE_CHECKING:
+    _Commands: TypeAlias = argparse._SubParsersAction["_Parser"]
+
+__all__ = ["main"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its errors as one line and no usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"polyhead: error: {message}; see `{self.prog} --help`\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 1 failed, 2 the request cannot be honoured, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        module, _, function = options.run.partition(":")
+        return int(getattr(importlib.import_module(module), function)(options))
+    except PolyheadError as error:
+        return _report(options.debug, str(error), 2)
+    except KeyboardInterrupt:
+        print("polyhead: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stdout = None
+        return 1
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("polyhead"):
+            needs = f"this command needs {error.name!r}, which is not installed; pip install 'polyhead[studies]'"
+            return _report(options.debug, needs, 2)
+        kind = type(error).__name__
+        return _report(options.debug, f"unexpected {kind}: {error}; run again with --debug to see where", 1)
+
+
+def _report(debug: bool, message: str, code: int) -> int:
+    if debug:
+        raise  # noqa: PLE0704 - called while the exception is handled: shows its traceback
+    print(f"polyhead: error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="polyhead", description="Every attention head its own attention function.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    shared = _Parser(add_help=False)
+    shared.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for add in (_add_run, _add_report, _add_train, _add_evaluate, _add_functions, _add_data, _add_bench):
+        add(commands, shared)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"polyhead {version('polyhead')}")
+        parser.exit()
+
+
+def _add(commands: _Commands, shared: _Parser, name: str, run: str, about: str) -> _Parser:
+    parser: _Parser = commands.add_parser(name, help=about, description=about, parents=[shared])
+    parser.set_defaults(run=f"polyhead.commands.{run}")
+    return parser
+
+
+def _add_study_options(parser: _Parser) -> None:
+    parser.add_argument("study", metavar="STUDY.yaml", help="the study's configuration, e.g. studies/mofa-demo.yaml")
+    parser.add_argument("--out", metavar="DIR", help="run folder; default: runs/<name of the study>")
+    set_help = "change one key of the configuration, e.g. --set training.steps=500; may be repeated"
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=set_help)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+
+
+def _add_run(commands: _Commands, shared: _Parser) -> None:
+    about = "Train and evaluate every cell of a study, then write its report. Resumes what is unfinished."
+    parser = _add(commands, shared, "run", "study:run", about)
+    _add_study_options(parser)
+    parser.add_argument("--engine", choices=["local"], default="local", help="where cells run; local: this machine")
+    jobs_help = "cells at a time; default: one a GPU, else CPU cores divided by the study's threads"
+    parser.add_argument("--jobs", type=_positive, metavar="N", help=jobs_help)
+
+
+def _add_report(commands: _Commands, shared: _Parser) -> None:
+    about = "Write the tables, figures and page of a study from its finished cells."
+    parser = _add(commands, shared, "report", "study:report", about)
+    parser.add_argument("folder", metavar="RUN", help="the study's run folder, e.g. runs/mofa-demo")
+
+
+def _add_train(commands: _Commands, shared: _Parser) -> None:
+    about = "Train and evaluate one model of a study: one head mix under one seed."
+    parser = _add(commands, shared, "train", "study:train", about)
+    _add_study_options(parser)
+    parser.add_argument("--heads", help="the head mix, e.g. 'softmax*2 + sigmoid*2'; default: the study's first")
+    parser.add_argument("--seed", type=int, help="default: the study's first")
+
+
+def _add_evaluate(commands: _Commands, shared: _Parser) -> None:
+    about = "Perplexity and bits per byte of a trained model on your own text."
+    parser = _add(commands, shared, "evaluate", "evaluate:evaluate", about)
+    run_help = "a cell (runs/mofa-demo/cells/...) or the folder that `polyhead train` wrote"
+    parser.add_argument("folder", metavar="RUN", help=run_help)
+    text_help = "files or folders of .txt, .jsonl or .parquet; each is one row"
+    parser.add_argument("--text", metavar="FILE", nargs="+", required=True, help=text_help)
+    parser.add_argument("--protocol", choices=["packed", "document"], default="packed", help="default: packed")
+    parser.add_argument("--batch-size", type=_positive, default=8, metavar="N", help="windows at once; default: 8")
+
+
+def _add_functions(commands: _Commands, shared: _Parser) -> None:
+    parser = _add(commands, shared, "functions", "functions:functions", "List the attention functions, or plot them.")
+    scores_help = "also print each function's weight at these scores"
+    parser.add_argument("--scores", type=float, nargs="+", metavar="S", default=[], help=scores_help)
+    parser.add_argument("--plot", metavar="FILE", help="write a figure of the functions (.svg, .png or .pdf)")
+
+
+def _add_data(commands: _Commands, shared: _Parser) -> None:
+    about = "Fetch and check the demo texts, and say where they come from."
+    parser = _add(commands, shared, "data", "data:data", about)
+    parser.add_argument("what", choices=["demo"], help="demo: the embedded texts of the demo studies")
+    names_help = "texts, or groups of them: default, extended, unverified; without any: default"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
+
+
+def _add_bench(commands: _Commands, shared: _Parser) -> None:
+    parser = _add(commands, shared, "bench", "bench:bench", "Measure polyhead against PyTorch on this machine.")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="attention ...", help="what to measure, and how")
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from 1 on")
+    return value

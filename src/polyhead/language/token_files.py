@@ -1,0 +1,230 @@
+"""Token ids in one file with a header that says what they are, read at any place without growing memory.
+
+Layout, little-endian: a header of 256 bytes; the ids of each document followed by end-of-text, uint16 for vocabularies
+up to 65,536 and uint32 beyond; then two uint64 for each document: where it ends (in tokens, its end-of-text included)
+and its number of UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from polyhead.errors import PolyheadError
+from polyhead.files import atomic_path
+
+__all__ = ["EncodedDocument", "TokenFile", "write"]
+
+Ids = npt.NDArray[np.int64]
+
+_MAGIC = b"polyhead tokens\n"
+_VERSION = 1
+# magic, version, bytes an id takes, vocabulary, end-of-text, tokens, documents, 1 if byte counts are known, hash
+_HEADER = struct.Struct("<16sIIQQQQQ64s")
+_HEADER_SIZE = 256
+_INDEX = np.dtype("<u8")
+
+
+class EncodedDocument(NamedTuple):
+    """Token ids of one document, without end-of-text, and the number of UTF-8 bytes of its text."""
+
+    ids: npt.NDArray[np.integer[Any]]
+    bytes: int
+
+
+def write(
+    path: str | os.PathLike[str],
+    documents: Iterable[EncodedDocument | Sequence[int] | npt.NDArray[np.integer[Any]]],
+    *,
+    tokenizer_hash: str,
+    vocabulary_size: int,
+    end_of_text: int,
+) -> TokenFile:
+    """Write a token file, atomically and in bounded memory, and open it.
+
+    Args:
+        path: where to write.
+        documents: ids of each document without end-of-text; as `EncodedDocument` also its number of bytes.
+        tokenizer_hash: at most 64 ASCII characters, see `polyhead.language.tokenizer.content_hash`.
+        vocabulary_size: every id is below it; it decides between uint16 and uint32.
+        end_of_text: the id put after each document.
+
+    Raises:
+        PolyheadError: an id outside the vocabulary, no document, or byte counts for some documents only.
+    """
+    if not 0 <= end_of_text < vocabulary_size <= 2**32:
+        raise PolyheadError.of("end_of_text", end_of_text, f"an id of the vocabulary, 0 to {vocabulary_size - 1}")
+    if not tokenizer_hash.isascii() or len(tokenizer_hash) > 64:
+        raise PolyheadError.of("tokenizer_hash", repr(tokenizer_hash), "at most 64 ASCII characters")
+    with (
+        atomic_path(path) as temporary,
+        open(temporary, "wb") as file,
+        tempfile.TemporaryFile(dir=temporary.parent) as index,
+    ):
+        file.seek(_HEADER_SIZE)
+        counts = _write_documents(file, index, documents, vocabulary_size, end_of_text)
+        index.seek(0)
+        shutil.copyfileobj(index, file)
+        file.seek(0)
+        width = _dtype(vocabulary_size).itemsize
+        fields = (_MAGIC, _VERSION, width, vocabulary_size, end_of_text, *counts, tokenizer_hash.encode())
+        file.write(_HEADER.pack(*fields).ljust(_HEADER_SIZE, b"\0"))
+    return TokenFile(path)
+
+
+def _dtype(vocabulary: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
+
+
+def _write_documents(
+    file: IO[bytes], index: IO[bytes], documents: Iterable[Any], vocabulary: int, end_of_text: int
+) -> tuple[int, int, int]:
+    """Returns the number of tokens, the number of documents, and 1 if byte counts are known."""
+    dtype = _dtype(vocabulary)
+    tokens = count = 0
+    with_bytes: set[bool] = set()
+    for document in documents:
+        known = isinstance(document, EncodedDocument)
+        with_bytes.add(known)
+        ids = np.asarray(document.ids if known else document, dtype=np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
+            wrong = int(ids[(ids < 0) | (ids >= vocabulary)][0])
+            raise PolyheadError.of(f"document {count}", f"id {wrong}", f"ids from 0 to {vocabulary - 1}")
+        file.write(np.append(ids, end_of_text).astype(dtype).tobytes())
+        tokens += ids.size + 1
+        count += 1
+        index.write(np.array([tokens, document.bytes if known else 0], dtype=_INDEX).tobytes())
+    if not count:
+        raise PolyheadError.of("documents", "none", "at least one document")
+    if len(with_bytes) > 1:
+        raise PolyheadError.of("documents", "byte counts for some", "byte counts for all documents or for none")
+    return tokens, count, int(with_bytes == {True})
+
+
+class TokenFile:
+    """An open token file. Safe to share between threads, to fork and to pickle (a copy opens the file again).
+
+    Args:
+        path: a file made by `write`.
+        tokenizer_hash: when given, the file must have been made with that tokenizer.
+
+    Attributes:
+        path: the file.
+        tokens: number of tokens, end-of-texts included.
+        documents: number of documents.
+        vocabulary_size: every id is below it.
+        end_of_text: the id that ends each document.
+        tokenizer_hash: hash of the tokenizer that made the ids.
+
+    Raises:
+        PolyheadError: no such file, not a token file, another version, truncated, or another tokenizer.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str | None = None) -> None:
+        self.path = Path(path)
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY)
+            size = os.fstat(self._descriptor).st_size
+            header = os.pread(self._descriptor, _HEADER_SIZE, 0)
+        except OSError as error:
+            raise PolyheadError.of(str(self.path), error.strerror or str(error), "a token file") from None
+        self._parse(header, size)
+        if tokenizer_hash is not None and tokenizer_hash != self.tokenizer_hash:
+            raise PolyheadError.of(
+                f"tokenizer of {self.path}", self.tokenizer_hash[:16], tokenizer_hash[:16],
+                "the tokens were made with another tokenizer: delete the file and tokenise again",
+            )  # fmt: skip
+
+    def _parse(self, header: bytes, size: int) -> None:
+        if not header.startswith(_MAGIC[: len(header)]) or not header:
+            raise PolyheadError.of(str(self.path), "another kind of file", "a token file")
+        again = "delete it and tokenise again"
+        if len(header) < _HEADER_SIZE:
+            raise PolyheadError.of(str(self.path), f"{size} bytes", f"a header of {_HEADER_SIZE} bytes", again)
+        fields = _HEADER.unpack(header[: _HEADER.size])
+        _, version, width, vocabulary, end_of_text, tokens, documents, with_bytes, tokenizer_hash = fields
+        if version != _VERSION or width not in (2, 4):
+            raise PolyheadError.of(str(self.path), f"version {version}", f"version {_VERSION}", again)
+        expected = _HEADER_SIZE + tokens * width + documents * 2 * _INDEX.itemsize
+        if size != expected:
+            raise PolyheadError.of(str(self.path), f"{size} bytes (truncated?)", f"{expected} bytes", again)
+        self.tokens: int = tokens
+        self.documents: int = documents
+        self.vocabulary_size: int = vocabulary
+        self.end_of_text: int = end_of_text
+        self.tokenizer_hash: str = tokenizer_hash.rstrip(b"\0").decode("ascii", "replace")
+        self._with_bytes = bool(with_bytes)
+        self._dtype = np.dtype(f"<u{width}")
+
+    def __len__(self) -> int:
+        return self.tokens
+
+    def __getstate__(self) -> tuple[Path, str]:
+        return self.path, self.tokenizer_hash
+
+    def __setstate__(self, state: tuple[Path, str]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    def __del__(self) -> None:
+        if os is not None:  # at interpreter exit modules are gone first, and the system closes the file
+            self.close()
+
+    def close(self) -> None:
+        """Close the file; reading afterwards fails."""
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def read(self, start: int, length: int) -> Ids:
+        """Tokens `start` to `start + length`, int64, in an array of their own.
+
+        Raises:
+            PolyheadError: a range that is not wholly inside the file.
+        """
+        if start < 0 or length < 0 or start + length > self.tokens:
+            raise PolyheadError.of("range", f"{start} to {start + length}", f"within 0 to {self.tokens} tokens")
+        return self._array(_HEADER_SIZE + start * self._dtype.itemsize, length, self._dtype).astype(np.int64)
+
+    def document(self, number: int) -> Ids:
+        """The ids of document `number` (from 0), int64, without its end-of-text.
+
+        Raises:
+            PolyheadError: no such document.
+        """
+        if not 0 <= number < self.documents:
+            raise PolyheadError.of("document", number, f"a number from 0 to {self.documents - 1}")
+        first = max(number - 1, 0)
+        ends = self._array(self._index_at(first), 2 * (number - first + 1), _INDEX)[::2]
+        start = int(ends[0]) if number else 0
+        return self.read(start, int(ends[-1]) - start - 1)
+
+    @functools.cached_property
+    def document_bytes(self) -> Ids | None:
+        """UTF-8 bytes of each document's text, shape (documents,), int64; None when the file does not say."""
+        if not self._with_bytes:
+            return None
+        return self._array(self._index_at(0), 2 * self.documents, _INDEX)[1::2].astype(np.int64)
+
+    def _index_at(self, number: int) -> int:
+        return _HEADER_SIZE + self.tokens * self._dtype.itemsize + number * 2 * _INDEX.itemsize
+
+    def _array(self, offset: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        # pread, not a memory map: pages of a map count as this process's memory once touched, and they only grow
+        wanted = count * dtype.itemsize
+        data = os.pread(self._descriptor, wanted, offset)
+        while len(data) < wanted:
+            more = os.pread(self._descriptor, wanted - len(data), offset + len(data))
+            if not more:
+                raise PolyheadError.of(str(self.path), f"an end at byte {offset + len(data)}", "a whole file")
+            data += more
+        return np.frombuffer(data, dtype=dtype)

@@ -1,0 +1,1 @@
+"""Studies: a grid of trained models from one YAML file, their statistics, tables, figures and page."""

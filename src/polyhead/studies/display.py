@@ -1,0 +1,190 @@
+"""A table as it is shown: cells of text with marks, a caption and notes, and its renderings for LaTeX and terminal."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from rich.table import Table as RichTable
+from rich.text import Text
+
+__all__ = [
+    "DASH",
+    "Entry",
+    "Table",
+    "escape_latex",
+    "interval_text",
+    "mean_text",
+    "p_text",
+    "signed",
+    "to_latex",
+    "to_rich",
+]
+
+Mark = Literal["", "best", "worst"]
+DASH = "—"
+"""Stands where there is no number."""
+
+_MARKS = {"": "", "best": "*", "worst": "†"}
+_STYLES = {"": "", "best": "green", "worst": "yellow"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell: its text, whether it is the best (*) or worst (†) of its row, whether it is the paper's number."""
+
+    text: str
+    mark: Mark = ""
+    published: bool = False
+
+    def __str__(self) -> str:
+        return self.text + _MARKS[self.mark]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show.
+
+    Attributes:
+        name: file name without suffix.
+        title: what it is, e.g. "Table 1. In-distribution validation".
+        caption: how its numbers were made: seeds, protocol, interval, test.
+        columns: header texts; the first column holds row names.
+        rows: entries, as many as columns in each row.
+        footer: rows below a rule (counts).
+        notes: sentences below the table.
+        data: the same numbers unrounded and tidy, for CSV.
+        published: positions of columns that hold the paper's numbers.
+    """
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    data: pd.DataFrame = field(repr=False)
+    footer: tuple[tuple[Entry, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    published: frozenset[int] = frozenset()
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\ensuremath{<}",
+    ">": r"\ensuremath{>}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"\ensuremath{\pm}",
+    "\N{MINUS SIGN}": r"\ensuremath{-}",
+    "\N{MULTIPLICATION SIGN}": r"\ensuremath{\times}",
+    "→": r"\ensuremath{\to}",
+    "Δ": r"\ensuremath{\Delta}",
+    "†": r"\ensuremath{^\dagger}",
+    "*": r"\textasteriskcentered{}",
+    "—": "---",
+    "\N{EN DASH}": "--",
+    "\u00a0": "~",
+    "\u202f": r"\,",
+}
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX prints as it stands, whatever a domain is called; line ends become spaces."""
+    return "".join(_LATEX.get(character, character) for character in re.sub(r"\s*[\r\n]+\s*", " ", text))
+
+
+def to_latex(table: Table) -> str:
+    """A booktabs table float: caption (title, how it was made, notes), label, one line per row."""
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        "\\begin{table}",
+        "  \\centering",
+        f"  \\caption{{{escape_latex(_full_caption(table))}}}",
+        f"  \\label{{tab:{re.sub(r'[^a-z0-9]+', '-', table.name)}}}",
+        f"  \\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        "    \\toprule",
+        f"    {_latex_row(table.columns)}",
+        "    \\midrule",
+        *(f"    {_latex_row(row)}" for row in table.rows),
+        *(["    \\midrule"] if table.footer else []),
+        *(f"    {_latex_row(row)}" for row in table.footer),
+        "    \\bottomrule",
+        "  \\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(entries: Sequence[object]) -> str:
+    marks = {"": "", "best": r"\ensuremath{^{*}}", "worst": r"\ensuremath{^\dagger}"}
+    cells = (
+        escape_latex(entry.text) + marks[entry.mark] if isinstance(entry, Entry) else escape_latex(str(entry))
+        for entry in entries
+    )
+    return " & ".join(cells) + r" \\"
+
+
+def _full_caption(table: Table) -> str:
+    return " ".join([table.title, table.caption, *table.notes])
+
+
+def to_rich(table: Table) -> RichTable:
+    """The table for a terminal. Nothing in it is read as markup, so a domain called "[red]" stays that."""
+    rich = RichTable(title=Text(table.title, "bold"), caption=Text(" ".join([table.caption, *table.notes]), "dim"))
+    rich.title_justify = rich.caption_justify = "left"
+    for position, column in enumerate(table.columns):
+        style = "dim" if position in table.published else ""
+        rich.add_column(Text(column), justify="right" if position else "left", style=style)
+    for row in table.rows:
+        rich.add_row(*(Text(str(entry), _STYLES[entry.mark] or ("dim" if entry.published else "")) for entry in row))
+    if table.footer:
+        rich.add_section()
+    for row in table.footer:
+        rich.add_row(*(Text(str(entry)) for entry in row))
+    return rich
+
+
+def mean_text(values: npt.ArrayLike, digits: int) -> str:
+    """``12.34 ± 0.05``: mean and std (ddof=1) of what is finite; the mean alone for one value, a dash for none."""
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    if len(finite) == 0:
+        return DASH
+    mean = f"{finite.mean():.{digits}f}"
+    return mean if len(finite) == 1 else f"{mean} ± {finite.std(ddof=1):.{digits}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """``+1.2`` or ``\N{MINUS SIGN}1.2`` with a true minus sign; a dash for NaN."""
+    if not math.isfinite(value):
+        return DASH
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval_text(bounds: tuple[float, float, float], digits: int) -> str:
+    """``+1.2 [+0.3, +2.1]`` for (value, low, high); the value alone where the interval is not known."""
+    value, low, high = (signed(bound, digits) for bound in bounds)
+    return value if DASH in (low, high) else f"{value} [{low}, {high}]"
+
+
+def p_text(p: float) -> str:
+    """``0.012`` or ``<0.001``; a dash for NaN."""
+    if math.isnan(p):
+        return DASH
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

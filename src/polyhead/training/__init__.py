@@ -1,0 +1,56 @@
+"""The one training loop both studies share: exact resume, fair batches, checkpoints that are whole or absent.
+
+It knows nothing of language or measures: a study brings a model, a `Task` (what the loss is) and `Batches` (which
+samples, as a pure function of seed and step).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyhead.training.batches import Batches, TokenWindows
+    from polyhead.training.config import TrainingConfig
+    from polyhead.training.loop import train
+    from polyhead.training.outcome import DivergenceError, Interrupted, Task, TrainingResult
+    from polyhead.training.progress import ProgressDisplay
+    from polyhead.training.weights import best_weights, load_best, weights_sha256
+
+__all__ = [
+    "Batches",
+    "DivergenceError",
+    "Interrupted",
+    "ProgressDisplay",
+    "Task",
+    "TokenWindows",
+    "TrainingConfig",
+    "TrainingResult",
+    "best_weights",
+    "load_best",
+    "train",
+    "weights_sha256",
+]
+
+_HOME = {
+    "Batches": "batches",
+    "TokenWindows": "batches",
+    "TrainingConfig": "config",
+    "train": "loop",
+    "DivergenceError": "outcome",
+    "Interrupted": "outcome",
+    "Task": "outcome",
+    "TrainingResult": "outcome",
+    "ProgressDisplay": "progress",
+    "best_weights": "weights",
+    "load_best": "weights",
+    "weights_sha256": "weights",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # lazy, so that reading a study's configuration (TrainingConfig) does not import torch and accelerate
+    if name in _HOME:
+        import importlib
+
+        return getattr(importlib.import_module(f"polyhead.training.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

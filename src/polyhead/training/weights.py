@@ -1,0 +1,110 @@
+"""Weights as safetensors: their hash, tied weights stored once, and the best checkpoint of a run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from polyhead.errors import PolyheadError
+from polyhead.files import atomic_path
+
+__all__ = ["BestWeights", "best_weights", "load_best", "load_weights", "save_best", "save_weights", "weights_sha256"]
+
+
+def weights_sha256(model: torch.nn.Module) -> str:
+    """SHA-256 over the parameters sorted by name: each one's name, dtype, shape and bytes. Tied weights count once."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
+        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def save_weights(model: torch.nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write the state dict to `path`. Of tied weights the first name stays, as `save_pretrained` does for GPT-2."""
+    state = model.state_dict()
+    tensors: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
+    for name in _distinct(state):
+        # safetensors refuses tensors that share memory; views that are not the same tensor get their own
+        storage = state[name].untyped_storage().data_ptr()
+        tensors[name] = state[name].clone() if storage in storages else state[name].contiguous()
+        storages.add(storage)
+    save_file(tensors, path, metadata={"format": "pt", **(metadata or {})})
+
+
+def load_weights(model: torch.nn.Module, path: Path) -> None:
+    """Load what `save_weights` wrote into `model`, in place.
+
+    Raises:
+        PolyheadError: the file is missing or damaged, or its names or shapes are not the model's.
+    """
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise PolyheadError.of(str(path), f"unreadable weights ({error})", "a safetensors file") from None
+    expected = _distinct(model.state_dict())
+    wrong = sorted(set(tensors) ^ set(expected)) or [n for n, t in tensors.items() if t.shape != expected[n].shape]
+    if wrong:
+        do = "build the model with the configuration it was trained with"
+        raise PolyheadError.of(str(path), f"weights of another model ({wrong[0]})", "the model's own weights", do)
+    model.load_state_dict(tensors, strict=False)  # not strict: the other names of tied weights are absent
+
+
+def _distinct(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The state without the second names of tied weights."""
+    seen: set[tuple[object, ...]] = set()
+    distinct = {}
+    for name, tensor in state.items():
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() == 0 or place not in seen:
+            distinct[name] = tensor
+        seen.add(place)
+    return distinct
+
+
+@dataclass(frozen=True)
+class BestWeights:
+    """The weights with the lowest validation loss of a run."""
+
+    path: Path
+    step: int
+    """Steps done when they were saved."""
+    loss: float
+
+
+def save_best(model: torch.nn.Module, folder: Path, step: int, loss: float) -> BestWeights:
+    """Write `folder`/best/model.safetensors; step and loss travel in its header, so the file is one whole."""
+    path = folder / "best" / "model.safetensors"
+    with atomic_path(path) as temporary:
+        save_weights(model, temporary, {"polyhead.step": str(step), "polyhead.validation_loss": repr(loss)})
+    return BestWeights(path, step, loss)
+
+
+def best_weights(folder: Path) -> BestWeights | None:
+    """The best weights in a training folder; None when there are none yet, or the file is damaged."""
+    path = Path(folder) / "best" / "model.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+        return BestWeights(path, int(metadata["polyhead.step"]), float(metadata["polyhead.validation_loss"]))
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+
+
+def load_best(model: torch.nn.Module, folder: Path) -> BestWeights:
+    """Load the best weights of a training folder into `model`, in place.
+
+    Raises:
+        PolyheadError: no validation has been done there yet, or the weights are another model's.
+    """
+    best = best_weights(folder)
+    if best is None:
+        raise PolyheadError.of(str(folder), "no best/model.safetensors", "a training folder with a validation done")
+    load_weights(model, best.path)
+    return best
