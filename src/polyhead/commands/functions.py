@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["functions", "plot"]
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# softmax and linear_elu are one curve below zero: a dashed line lets the other show through
+_DASHES = ("-", (0, (1, 1.2)), "-", (0, (4, 2)), "-")
 
 
 def functions(options: argparse.Namespace) -> int:
@@ -58,27 +64,32 @@ def plot(path: Path) -> None:
     The suffix of `path` names the format. Left: linear axis around 0, where all row-normalised functions meet at
     g(0) = 1. Middle and right: logarithmic axis over positive and negative scores, where growth and decay are slopes.
     """
-    from matplotlib.figure import Figure
+    from polyhead.studies.figure_style import colours, new_figure, style
 
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise PolyheadError.of("--plot", str(path), "a file name ending in .svg, .png or .pdf")
-    figure = Figure(figsize=(13, 4), layout="constrained")
-    panels = figure.subplots(1, 3)
-    for axes, (low, high), scale in zip(panels, [(-3, 2), (0, 20), (-20, 0)], ["linear", "log", "log"], strict=True):
-        for function in attention_functions().values():
-            _curve(axes, function, low, high)
-        axes.set(xlabel="score s", ylabel="weight g(s)", yscale=scale)
-    panels[0].axvline(0, color="0.8", linewidth=0.8, zorder=0)
-    panels[0].set(title="around zero", ylim=(0, 8))
-    panels[1].set(title="growth")
-    panels[2].set(title="decay")
-    panels[0].legend(frameon=False)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:])
+    known = attention_functions().values()
+    with style(), atomic_path(path) as temporary:
+        figure = new_figure(10, 3.2)
+        panels = figure.subplots(1, 3)
+        for axes, (low, high), scale in zip(
+            panels, [(-3, 2), (0, 20), (-20, 0)], ["linear", "log", "log"], strict=True
+        ):
+            for function, colour, dashes in zip(known, colours(len(known)), itertools.cycle(_DASHES)):
+                _curve(axes, function, low, high, color=colour, linestyle=dashes)
+            axes.set(xlabel="score s", ylabel="weight g(s)", yscale=scale)
+            if scale == "log":
+                axes.yaxis.set_major_formatter(lambda value, _: "10" + f"{round(math.log10(value))}".translate(_RAISED))
+        panels[0].axvline(0, color="0.8", linewidth=0.8, zorder=0)
+        panels[0].set(title="around zero", ylim=(0, 8))
+        panels[1].set(title="growth")
+        panels[2].set(title="decay")
+        panels[0].legend()
+        figure.savefig(temporary, format=path.suffix[1:], facecolor="white", dpi=150)
 
 
-def _curve(axes: Axes, function: AttentionFunction, low: float, high: float) -> None:
+def _curve(axes: Axes, function: AttentionFunction, low: float, high: float, **line: Any) -> None:
     scores = np.linspace(low, high, 401)
     weights = function.weight(torch.from_numpy(scores)).numpy()
     name = f"{function.name} (t = 1)" if function.takes_t else function.name
-    axes.plot(scores, weights, label=name, linestyle="-" if function.normalised else "--")
+    axes.plot(scores, weights, label=name, linewidth=1.8, **line)
