@@ -140,7 +140,7 @@ def _latex_row(entries: Sequence[object]) -> str:
 
 
 def _full_caption(table: Table) -> str:
-    return " ".join([table.title, table.caption, *table.notes])
+    return " ".join([f"{table.title}.", table.caption, *table.notes])
 
 
 def to_rich(table: Table) -> RichTable:
