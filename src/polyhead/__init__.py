@@ -41,6 +41,7 @@ _MODULES = (
     "huggingface",
     "kernels",
     "language",
+    "measures",
     "modules",
     "studies",
     "training",
