@@ -28,7 +28,9 @@ def test_links_lead_somewhere(page):
 def test_every_command_named_in_the_readme_exists(capsys):
     from polyhead.cli import main
 
-    for command in set(re.findall(r"polyhead (run|report|train|evaluate|functions|data|bench)\b", PAGES[0].read_text())):
+    for command in set(
+        re.findall(r"polyhead (run|report|train|evaluate|functions|data|bench|build)\b", PAGES[0].read_text())
+    ):
         with pytest.raises(SystemExit) as stopped:
             main([command, "--help"])
         assert stopped.value.code == 0

@@ -6,21 +6,15 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from polyhead.commands.arguments import Parser, positive
 from polyhead.errors import PolyheadError
 
 if TYPE_CHECKING:
-    _Commands: TypeAlias = argparse._SubParsersAction["_Parser"]
+    _Commands: TypeAlias = argparse._SubParsersAction["Parser"]
 
 __all__ = ["main"]
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with its errors as one line and no usage block."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"polyhead: error: {message}; see `{self.prog} --help`\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stdout = None
         return 1
+    except OSError as error:  # a full disk, a folder that cannot be written: the machine's, not ours
+        path = error.filename2 or error.filename
+        return _report(options.debug, f"{path}: {error.strerror}" if path else str(error), 2)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("polyhead"):
             needs = f"this command needs {error.name!r}, which is not installed; pip install 'polyhead[studies]'"
@@ -53,13 +50,13 @@ def _report(debug: bool, message: str, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="polyhead", description="Every attention head its own attention function.")
+    parser = Parser(prog="polyhead", description="Every attention head its own attention function.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    shared = _Parser(add_help=False)
+    shared = Parser(add_help=False)
     shared.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for add in (_add_run, _add_report, _add_train, _add_evaluate, _add_functions, _add_data, _add_bench):
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    for add in (_add_run, _add_report, _add_train, _add_evaluate, _add_functions, _add_data, _add_bench, _add_build):
         add(commands, shared)
     return parser
 
@@ -74,13 +71,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _add(commands: _Commands, shared: _Parser, name: str, run: str, about: str) -> _Parser:
-    parser: _Parser = commands.add_parser(name, help=about, description=about, parents=[shared])
+def _add(commands: _Commands, shared: Parser, name: str, run: str, about: str) -> Parser:
+    parser: Parser = commands.add_parser(name, help=about, description=about, parents=[shared])
     parser.set_defaults(run=f"polyhead.commands.{run}")
     return parser
 
 
-def _add_study_options(parser: _Parser) -> None:
+def _add_study_options(parser: Parser) -> None:
     parser.add_argument("study", metavar="STUDY.yaml", help="the study's configuration, e.g. studies/mofa-demo.yaml")
     parser.add_argument("--out", metavar="DIR", help="run folder; default: runs/<name of the study>")
     set_help = "change one key of the configuration, e.g. --set training.steps=500; may be repeated"
@@ -88,22 +85,22 @@ def _add_study_options(parser: _Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
 
 
-def _add_run(commands: _Commands, shared: _Parser) -> None:
+def _add_run(commands: _Commands, shared: Parser) -> None:
     about = "Train and evaluate every cell of a study, then write its report. Resumes what is unfinished."
     parser = _add(commands, shared, "run", "study:run", about)
     _add_study_options(parser)
     parser.add_argument("--engine", choices=["local"], default="local", help="where cells run; local: this machine")
     jobs_help = "cells at a time; default: one a GPU, else CPU cores divided by the study's threads"
-    parser.add_argument("--jobs", type=_positive, metavar="N", help=jobs_help)
+    parser.add_argument("--jobs", type=positive, metavar="N", help=jobs_help)
 
 
-def _add_report(commands: _Commands, shared: _Parser) -> None:
+def _add_report(commands: _Commands, shared: Parser) -> None:
     about = "Write the tables, figures and page of a study from its finished cells."
     parser = _add(commands, shared, "report", "study:report", about)
     parser.add_argument("folder", metavar="RUN", help="the study's run folder, e.g. runs/mofa-demo")
 
 
-def _add_train(commands: _Commands, shared: _Parser) -> None:
+def _add_train(commands: _Commands, shared: Parser) -> None:
     about = "Train and evaluate one model of a study: one head mix under one seed."
     parser = _add(commands, shared, "train", "study:train", about)
     _add_study_options(parser)
@@ -111,7 +108,7 @@ def _add_train(commands: _Commands, shared: _Parser) -> None:
     parser.add_argument("--seed", type=int, help="default: the study's first")
 
 
-def _add_evaluate(commands: _Commands, shared: _Parser) -> None:
+def _add_evaluate(commands: _Commands, shared: Parser) -> None:
     about = "Perplexity and bits per byte of a trained model on your own text."
     parser = _add(commands, shared, "evaluate", "evaluate:evaluate", about)
     run_help = "a cell (runs/mofa-demo/cells/...) or the folder that `polyhead train` wrote"
@@ -119,17 +116,17 @@ def _add_evaluate(commands: _Commands, shared: _Parser) -> None:
     text_help = "files or folders of .txt, .jsonl or .parquet; each is one row"
     parser.add_argument("--text", metavar="FILE", nargs="+", required=True, help=text_help)
     parser.add_argument("--protocol", choices=["packed", "document"], default="packed", help="default: packed")
-    parser.add_argument("--batch-size", type=_positive, default=8, metavar="N", help="windows at once; default: 8")
+    parser.add_argument("--batch-size", type=positive, default=8, metavar="N", help="windows at once; default: 8")
 
 
-def _add_functions(commands: _Commands, shared: _Parser) -> None:
+def _add_functions(commands: _Commands, shared: Parser) -> None:
     parser = _add(commands, shared, "functions", "functions:functions", "List the attention functions, or plot them.")
     scores_help = "also print each function's weight at these scores"
     parser.add_argument("--scores", type=float, nargs="+", metavar="S", default=[], help=scores_help)
     parser.add_argument("--plot", metavar="FILE", help="write a figure of the functions (.svg, .png or .pdf)")
 
 
-def _add_data(commands: _Commands, shared: _Parser) -> None:
+def _add_data(commands: _Commands, shared: Parser) -> None:
     about = "Fetch and check the demo texts, and say where they come from."
     parser = _add(commands, shared, "data", "data:data", about)
     parser.add_argument("what", choices=["demo"], help="demo: the embedded texts of the demo studies")
@@ -137,16 +134,11 @@ def _add_data(commands: _Commands, shared: _Parser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
 
 
-def _add_bench(commands: _Commands, shared: _Parser) -> None:
+def _add_build(commands: _Commands, shared: Parser) -> None:
+    about = "Compile the native CPU kernels now rather than on first use, and test them."
+    _add(commands, shared, "build", "build:build", about)
+
+
+def _add_bench(commands: _Commands, shared: Parser) -> None:
     parser = _add(commands, shared, "bench", "bench:bench", "Measure polyhead against PyTorch on this machine.")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="attention ...", help="what to measure, and how")
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from 1 on")
-    return value

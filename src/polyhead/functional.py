@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polyhead.errors import PolyheadError, nearest
 from polyhead.heads import Head, Heads, parse
-from polyhead.kernels import blocked, dense
+from polyhead.kernels import blocked, dense, native
 from polyhead.kernels.call import Call, Rows, Visibility
 
 __all__ = ["Plan", "attention", "plan"]
@@ -21,7 +21,7 @@ __all__ = ["Plan", "attention", "plan"]
 logger = logging.getLogger("polyhead")
 
 # in the order `impl="auto"` prefers them
-KERNELS: dict[str, ModuleType] = {"blocked": blocked, "dense": dense}
+KERNELS: dict[str, ModuleType] = {"native": native, "blocked": blocked, "dense": dense}
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,9 @@ def attention(
         dropout_p: probability of dropping a weight (the rest is scaled up); applied whenever it is not 0.
         key_lengths: (batch,) integers: sample b's keys from key_lengths[b] on are padding.
         document_ids: (batch, N) integers, with N = M: a token sees only tokens of its own document.
-        impl: "auto" takes the fastest kernel that honours the whole call; "blocked" (any device, O(N) memory), "dense"
-            (N x M memory; second derivatives). A named kernel that cannot honour the call raises.
+        impl: "auto" takes the fastest kernel that honours the whole call; "native" (CPU, built-in functions, compiled
+            on first use), "blocked" (any device and function, O(N) memory), "dense" (N x M; second derivatives). A
+            named kernel that cannot honour the call raises.
         return_rows: also return `Rows`: log row mass and entropy, differentiable, and the largest weight.
 
     Returns:
@@ -112,7 +113,8 @@ def attention(
         q, k, v, heads, attn_mask, is_causal, scale, enable_gqa, dropout_p, key_lengths, document_ids, return_rows
     )
     chosen = _choose(q, k, v, call, impl)
-    logger.info("attention %s x %s: %s", tuple(q.shape), tuple(k.shape), chosen)
+    if not torch.compiler.is_compiling():
+        logger.info("attention %s x %s: %s", tuple(q.shape), tuple(k.shape), chosen)
     seen = call.visibility.seen()
     if seen is not None:
         # a weight of 0 does not cancel a NaN, so what nobody sees is replaced by 0
@@ -147,8 +149,8 @@ def plan(
 
 def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, impl: str) -> Plan:
     if impl != "auto":
-        if impl not in KERNELS:
-            raise PolyheadError(f"impl: unknown kernel {impl!r}; {nearest(impl, ['auto', *KERNELS])}")
+        if not isinstance(impl, str) or impl not in KERNELS:
+            raise PolyheadError(f"impl: unknown kernel {impl!r}; {nearest(str(impl), ['auto', *KERNELS])}")
         why = KERNELS[impl].refuses(q, k, v, call)
         if why is not None:
             able = [name for name, kernel in KERNELS.items() if kernel.refuses(q, k, v, call) is None]
@@ -168,7 +170,10 @@ def _check(
     enable_gqa: bool, dropout_p: float, key_lengths: Tensor | None, document_ids: Tensor | None, return_rows: bool,
 ) -> tuple[Call, tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
     """The call, checked, and q, k, v as the kernels take them."""
-    if all(isinstance(x, Tensor) for x in (q, k, v)) and torch.is_autocast_enabled(q.device.type):
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa), ("return_rows", return_rows)):
+        if not isinstance(flag, bool):
+            raise PolyheadError.of(name, repr(flag), "True or False")
+    if all(isinstance(x, Tensor) for x in (q, k, v)) and _autocasts(q.device.type):
         dtype = torch.get_autocast_dtype(q.device.type)  # as scaled_dot_product_attention does
         q, k, v = (x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
     _check_tensors(q, k, v, enable_gqa)
@@ -181,7 +186,7 @@ def _check(
     visibility = Visibility(
         shape=shape,
         device=q.device,
-        is_causal=bool(is_causal),
+        is_causal=is_causal,
         key_lengths=_check_lengths(key_lengths, shape, q),
         document_ids=_check_documents(document_ids, shape, q),
         mask=mask,
@@ -191,10 +196,16 @@ def _check(
     return Call(chosen, scale, visibility, float(dropout_p), return_rows), (q, k, v)
 
 
+def _autocasts(device: str) -> bool:
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def _check_tensors(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise PolyheadError.of(name, type(x).__name__, "a torch.Tensor")
+        if x.layout != torch.strided:
+            raise PolyheadError.of(name, str(x.layout), "a dense tensor", f"convert it: {name}.to_dense()")
         if x.dim() != 4:
             raise PolyheadError.of(name, f"shape {tuple(x.shape)}", "4 dimensions (batch, heads, length, head_dim)")
         if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
@@ -203,6 +214,8 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:
             raise PolyheadError.of(name, str(x.dtype), f"{q.dtype}, the dtype of q", f"convert it: {name}.to(q.dtype)")
         if x.device != q.device:
             raise PolyheadError.of(name, f"device {x.device}", f"{q.device}, the device of q")
+        if x.is_meta:
+            raise PolyheadError.of(name, "device meta", "a tensor that holds numbers")
         if x.shape[0] != q.shape[0]:
             raise PolyheadError.of(name, f"batch {x.shape[0]}", f"{q.shape[0]}, the batch of q")
     if q.shape[3] < 1:

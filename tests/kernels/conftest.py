@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import polyhead
+from polyhead.kernels import native
 
 NAMES = ("out", "mass", "entropy", "max_weight", "dq", "dk", "dv")
 # relative error in the norm: rounding inputs and outputs for 16 bits, accumulated rounding for 32 and 64
@@ -39,6 +40,15 @@ def relative_error(ours: Tensor, exact: Tensor) -> float:
     """||ours - exact|| / ||exact||, with a floor of 0.05 an element under what may be exactly 0 (one key's entropy)."""
     ours, exact = ours.double(), exact.double()
     return ((ours - exact).norm() / exact.norm().clamp(min=0.05 * max(exact.numel(), 1) ** 0.5)).item()
+
+
+@pytest.fixture(autouse=True)
+def _skip_native_where_it_cannot_run(request: pytest.FixtureRequest) -> None:
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if parameters.get("impl") == "native":
+        reason = native.unavailable()
+        if reason is not None:
+            pytest.skip(f"native kernels: {reason}")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import torch
 import polyhead
 
 IMPLS = ["dense", "blocked"]
+ALL = [*IMPLS, "native"]  # native's own limits and options are in test_native.py
 FUNCTIONS = list(polyhead.attention_functions())
 MIX = "softmax + squared_elu + linear_elu + log_elu + sigmoid(t=visible)"
 LENGTHS = [1, 2, 127, 128, 129, 1000]
@@ -115,7 +116,7 @@ def test_rows_of_vanishing_mass(impl, heads, strength):
         assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("heads", FUNCTIONS)
 def test_huge_scores_stay_finite(impl, heads):
     q, k, v = (torch.randn(1, 2, 130, 8) * scale for scale in (1e4, 1e4, 1))
@@ -125,7 +126,7 @@ def test_huge_scores_stay_finite(impl, heads):
     assert torch.isfinite(torch.autograd.grad(out.sum(), q)[0]).all()
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 def test_what_no_query_sees_changes_nothing(impl):
     """NaN and inf in padding (pytorch 41508's cousin)."""
     lengths = torch.tensor([100, 37])
@@ -144,7 +145,7 @@ def test_what_no_query_sees_changes_nothing(impl):
             assert torch.equal(ours, first)
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("heads", [*FUNCTIONS, "sigmoid(t=visible)"])
 def test_rows_that_see_nothing_are_zero(impl, heads):
     inputs = [torch.randn(3, 2, 20, 8, requires_grad=True) for _ in range(3)]
@@ -158,7 +159,7 @@ def test_rows_that_see_nothing_are_zero(impl, heads):
         assert (gradient[1] == 0).all()
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize(("queries", "keys"), [(0, 5), (5, 0), (0, 0)])
 def test_empty_sequences(impl, queries, keys):
     q, k, v = (torch.randn(2, 3, n, 4, requires_grad=True) for n in (queries, keys, keys))
@@ -182,7 +183,7 @@ def test_user_functions(agrees, impl):
     assert torch.isfinite(torch.autograd.grad(out.sum() + rows.entropy.sum(), q)[0]).all()
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 def test_each_loss_alone_reaches_the_inputs(impl):
     """A loss on entropy or log mass must not drop its gradient (flash-attention 1137)."""
     pattern = torch.linspace(0, 1, 60)
@@ -202,14 +203,14 @@ def test_each_loss_alone_reaches_the_inputs(impl):
         assert torch.allclose(found[0].double(), found[1], atol=1e-5), name
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 def test_rows_do_not_change_the_output(impl):
     q, k, v = (torch.randn(1, 5, 200, 8) for _ in range(3))
     out, _ = polyhead.attention(q, k, v, MIX, impl=impl, is_causal=True, return_rows=True)
     assert torch.equal(out, polyhead.attention(q, k, v, MIX, impl=impl, is_causal=True))
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 def test_earlier_outputs_do_not_depend_on_later_keys(impl):
     """Bit-identical, so that a causal model cannot see the future even by rounding (transformers 45811)."""
     q, k, v = (torch.randn(1, 5, 300, 8) for _ in range(3))
@@ -221,7 +222,7 @@ def test_earlier_outputs_do_not_depend_on_later_keys(impl):
     assert not torch.equal(before[:, :, -1], after[:, :, -1])
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ALL)
 def test_runs_are_deterministic(impl):
     q, k, v = (torch.randn(2, 5, 300, 16, requires_grad=True) for _ in range(3))
     runs = []

@@ -10,10 +10,21 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from polyhead.errors import PolyheadError
+from polyhead.kernels import native_library
 from polyhead.measures import convention, energy_distance, mean_distance, noise_floor
 from polyhead.measures import pairwise as pairwise_module
 from polyhead.measures.operators import draw_problem
 from polyhead.measures.pairwise import distance_sum
+
+
+@pytest.fixture(autouse=True, params=["native", "torch"])
+def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test once through the compiled kernel and once in blocks of plain torch."""
+    reason = native_library.library().reason
+    if request.param == "torch":
+        monkeypatch.setattr(pairwise_module, "_is_native", lambda x: False)
+    elif reason is not None:
+        pytest.skip(f"native kernels: {reason}")
 
 
 def cloud(points: int, dimension: int, seed: int, scale: float = 1.0) -> torch.Tensor:
@@ -204,7 +215,7 @@ def test_memory_stays_a_few_blocks() -> None:
 def test_progress_goes_up_to_one() -> None:
     seen: list[float] = []
     energy_distance(cloud(900, 2, 0), cloud(700, 2, 1), progress=seen.append)
-    assert len(seen) > 3
+    assert len(seen) >= 3  # at least once for each of the three sums
     assert seen == sorted(seen)
     assert seen[-1] == pytest.approx(1)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from polyhead.bench.timing import Phases, interleave
+from polyhead.errors import PolyheadError
 
 __all__ = ["measure"]
 
@@ -15,7 +16,13 @@ __all__ = ["measure"]
 def measure(
     heads: Sequence[str], *, layers: int, width: int, context: int, batch: int, rounds: int, threads: int
 ) -> list[dict[str, Any]]:
-    """One row per model: median ms a step (forward, backward, AdamW) and tokens/s, and the ratio to sdpa."""
+    """One row per model: median ms a step (forward, backward, AdamW) and tokens/s, and the ratio to sdpa.
+
+    Raises:
+        PolyheadError: a width that 12 heads do not divide, or heads that do not fit.
+    """
+    if width % 12:
+        raise PolyheadError.of("--width", width, "a multiple of 12, the heads")
     from transformers import GPT2Config, GPT2LMHeadModel
 
     from polyhead.huggingface import gpt2
