@@ -55,6 +55,9 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "runs/x"], "required: --text"),
         (["functions", "--scores", "high"], "invalid float value: 'high'"),
         (["data", "all"], "invalid choice: 'all'"),
+        (["bench"], "required: attention|energy|step"),
+        (["bench", "attention", "--rounds", "0"], "--rounds: got '0', expected a whole number from 1 on"),
+        (["bench", "step", "--dtype", "int8"], "unrecognized arguments: --dtype int8"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(
@@ -80,6 +83,7 @@ def bad_requests(folder: Path) -> dict[str, tuple[list[str], str]]:
     (folder / "other").mkdir()
     (folder / "other" / "notes.txt").touch()
     (folder / "file.txt").write_text("text")
+    (folder / "folder.svg").mkdir()
     demo_path, out = str(STUDIES / "mofa-demo.yaml"), str(folder / "new")
     return {
         "missing file": (["run", str(folder / "absent.yaml")], "no such file"),
@@ -96,6 +100,10 @@ def bad_requests(folder: Path) -> dict[str, tuple[list[str], str]]:
         "report of nothing": (["report", str(folder / "absent")], "no study.yaml"),
         "evaluate nothing": (["evaluate", str(folder / "absent"), "--text", "x"], "no such folder"),
         "evaluate no cell": (["evaluate", str(folder / "other"), "--text", "x"], "no config.json"),
+        "bench width": (["bench", "step", "--width", "7"], "--width: got 7, expected a multiple of 12"),
+        "no corpus": (["run", demo_path, "--dry-run", "--set", "data.corpus=''"], "corpus: got nothing"),
+        "dry run of nothing": (["run", str(folder / "elsewhere.yaml"), "--dry-run"], "no/such.txt"),
+        "plot on a folder": (["functions", "--plot", str(folder / "folder.svg")], "folder.svg: Is a directory"),
         "plot format": (["functions", "--plot", str(folder / "plot.doc")], ".svg, .png or .pdf"),
         "unknown demo text": (["data", "demo", "tweet"], "did you mean 'tweets'?"),
     }
@@ -128,6 +136,8 @@ def test_debug_shows_the_traceback_before_or_after_the_command(tmp_path: Path) -
         (KeyboardInterrupt(), 130, "polyhead: interrupted\n"),
         (ModuleNotFoundError("No", name="scipy"), 2, "pip install 'polyhead[studies]'"),
         (PolyheadError("heads: wrong"), 2, "polyhead: error: heads: wrong\n"),
+        (OSError(28, "No space left on device", "out/x"), 2, "polyhead: error: out/x: No space left on device\n"),
+        (OSError("tape torn"), 2, "polyhead: error: tape torn\n"),
     ],
 )
 def test_what_goes_wrong_inside_a_command_is_one_line(
@@ -178,6 +188,20 @@ def test_dry_run_prints_the_plan_and_touches_nothing(
     assert name in printed
     assert "not given: ours" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_shows_a_path_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "[red").mkdir()
+    (tmp_path / "[red" / "x].txt").write_text("text")
+    (tmp_path / "[").mkdir()
+    (tmp_path / "[" / "b].txt").write_text("text")
+    for path in ("[red/x].txt", "[/b].txt"):
+        changes = ["--set", f"data.corpus='{path}'", "--set", f"data.domains=['own={path}']"]
+        assert cli.main(["run", str(STUDIES / "mofa-demo.yaml"), "--dry-run", *changes]) == 0
+        assert f"corpus      {path}\n" in capsys.readouterr().out
 
 
 def test_the_papers_plan_has_its_size(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,8 @@ def test_softmax_share_compares_across_sizes():
         ("softmax(t=3)", r"softmax takes no t"),
         ("sigmoid(t=0)", r"sigmoid\(t=...\): got 0, expected a whole number >= 1, keys or visible"),
         ("sigmoid(t=later)", r"got later"),
+        ("sigmoid(t=\xb2)", r"got \xb2, expected a whole number"),
+        ("softmax*99999999999", r"got 99999999999 heads"),
         (["softmax*2"] * 6, r"one function name per entry"),
         ([3] * 12, r"one function name per entry"),
         (3, r"got int, expected a string"),

@@ -60,3 +60,10 @@ def test_rows_masks_and_grouped_heads():
 def test_errors(arguments, line):
     with pytest.raises(polyhead.PolyheadError, match=line):
         polyhead.MultiheadAttention(**arguments)
+
+
+def test_inputs_of_another_shape_are_named():
+    layer, x = polyhead.MultiheadAttention(16, 4), torch.randn(2, 6, 16)
+    for arguments, name in (((x[0],), "x"), ((x[..., :8],), "x"), ((x, x[..., :8]), "context")):
+        with pytest.raises(polyhead.PolyheadError, match=rf"^{name}: got shape .*embed_dim=16"):
+            layer(*arguments)

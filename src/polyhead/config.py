@@ -24,7 +24,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         where: dotted path of `values` in its file, for the message.
 
     Raises:
-        PolyheadError: an unknown key (names the nearest), a missing key, or a value of the wrong type.
+        PolyheadError: an unknown key (names the nearest), a missing key, or a value of the wrong type or range.
     """
     if not isinstance(values, Mapping):
         raise PolyheadError.of(where or cls.__name__, repr(values), "a mapping of keys to values")
@@ -40,7 +40,10 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in built:
             raise PolyheadError(f"{f'{where}.' if where else ''}{name}: missing from the configuration; add it")
-    return cls(**built)
+    try:
+        return cls(**built)
+    except PolyheadError as error:  # the dataclass's own checks know their field, not where it stands in the file
+        raise PolyheadError(f"{where}.{error}" if where else str(error)) from None
 
 
 def to_mapping(config: Any) -> dict[str, Any]:

@@ -36,6 +36,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         os.replace(temporary, target)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk does not say which file it was
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ from fractions import Fraction
 from polyhead.errors import PolyheadError
 from polyhead.functions import AttentionFunction, get
 
-__all__ = ["Head", "Heads", "Length", "format", "label", "parse", "softmax_share"]
+__all__ = ["Head", "Heads", "Length", "format", "label", "parse", "parse_causal", "softmax_share"]
 
 Length = int | str | None
 Heads = str | AttentionFunction | Sequence["str | AttentionFunction | Head"]
@@ -73,9 +73,27 @@ def parse(heads: Heads, number_of_heads: int, default_t: int | str = "keys") -> 
         raise PolyheadError.of("heads", type(heads).__name__, "a string such as 'softmax*9 + sigmoid*3', or a sequence")
     if len(counted) == 1 and counted[0][1] is None:
         return (counted[0][0],) * number_of_heads
-    chosen = tuple(itertools.chain.from_iterable([head] * (1 if n is None else n) for head, n in counted))
-    if len(chosen) != number_of_heads:
-        raise PolyheadError.of("heads", f"{len(chosen)} heads ({heads})", f"{number_of_heads}, one for each query head")
+    counts = [(head, 1 if count is None else count) for head, count in counted]
+    if (total := sum(count for _, count in counts)) != number_of_heads:
+        raise PolyheadError.of("heads", f"{total} heads ({heads})", f"{number_of_heads}, one for each query head")
+    return tuple(itertools.chain.from_iterable([head] * count for head, count in counts))
+
+
+def parse_causal(heads: Heads, number_of_heads: int, positions: int) -> tuple[Head, ...]:
+    """`parse` for a causal model of `positions` positions, which are the t of a function that is given none.
+
+    Raises:
+        PolyheadError: as `parse`; and t=keys, which is the length of the whole sequence.
+    """
+    chosen = parse(heads, number_of_heads, default_t=positions)
+    for head in chosen:
+        if head.t == "keys":
+            raise PolyheadError.of(
+                "heads",
+                head,
+                f"a fixed t such as {head.function.name}(t={positions}), or t=visible",
+                "in a causal model the length of the whole sequence would leak into its earlier tokens",
+            )
     return chosen
 
 
@@ -89,7 +107,7 @@ def _parse_terms(text: str, default_t: int | str) -> list[tuple[Head, int | None
         if t is None:
             head = _as_head(get(match["name"]), default_t)
         else:
-            head = Head(get(match["name"]), int(t) if t.isdigit() else t)
+            head = Head(get(match["name"]), int(t) if t.isdecimal() else t)
         terms.append((head, None if count is None else int(count)))
     return terms
 

@@ -26,13 +26,14 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 
 from polyhead.errors import PolyheadError, nearest
 from polyhead.functional import attention
-from polyhead.heads import Head, Heads, format, parse
+from polyhead.heads import Head, Heads, format, parse_causal
 from polyhead.kernels.call import Rows
 
 __all__ = ["PolyheadGPT2Config", "PolyheadGPT2LMHeadModel", "gpt2", "heads_of", "recorded_rows"]
 
 NAME = "polyhead"
 _NOTE = "not a plain GPT-2: import polyhead, then load it with transformers.AutoModelForCausalLM"
+_parsed = functools.lru_cache(maxsize=64)(parse_causal)  # called in every layer of every step
 _RECORD = "_polyhead_rows"  # attribute of an attention module while its rows are recorded
 
 
@@ -151,21 +152,7 @@ def heads_of(config: Any) -> tuple[Head, ...]:
     if heads is None:
         raise PolyheadError.of("heads", f"a {type(config).__name__} without heads", "a model of polyhead.huggingface")
     hashable = tuple(heads) if isinstance(heads, list) else heads
-    return _heads(hashable, config.num_attention_heads, config.max_position_embeddings)
-
-
-@functools.lru_cache(maxsize=64)
-def _heads(heads: Heads, number_of_heads: int, positions: int) -> tuple[Head, ...]:
-    chosen = parse(heads, number_of_heads, default_t=positions)
-    for head in chosen:
-        if head.t == "keys":
-            raise PolyheadError.of(
-                "heads",
-                head,
-                f"a fixed t such as {head.function.name}(t={positions}), or t=visible",
-                "in a causal model the length of the whole sequence would leak into its earlier tokens",
-            )
-    return chosen
+    return _parsed(hashable, config.num_attention_heads, config.max_position_embeddings)
 
 
 @contextlib.contextmanager

@@ -75,6 +75,10 @@ class MultiheadAttention(nn.Module):
         those of `polyhead.attention`.
         """
         context = x if context is None else context
+        for name, tokens in (("x", x), ("context", context)):
+            if tokens.dim() != 3 or tokens.shape[2] != self.query.in_features:
+                expected = f"(batch, length, embed_dim={self.query.in_features})"
+                raise PolyheadError.of(name, f"shape {tuple(tokens.shape)}", expected)
         q = self.query(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
         k = self.key(context).unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)
         v = self.value(context).unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)

@@ -65,6 +65,7 @@ def test_a_folder_is_read_in_sorted_order_and_again(tmp_path: Path) -> None:
         ("a.jsonl", b'{"texts": "a"}', r"no field 'text'.*did you mean 'texts'"),
         ("a.jsonl", b'{"text": 3}', r"int in field 'text'"),
         ("a.jsonl", b'{"text": "\\ud800"}', r"surrogate"),
+        ("a.jsonl", b"[" * 100_000, r"line 1: got damaged JSON"),
         ("a.parquet", b"PAR1 not really", r"a\.parquet: got damaged"),
         ("a.csv", b"text\na", r"a\.csv: got a file ending in '\.csv'"),
     ],
@@ -96,6 +97,7 @@ def test_a_folder_without_texts(tmp_path: Path) -> None:
         ("tweets", "did you mean 'demo:tweets'"),
         ("dmeo:tweets", "did you mean 'demo:tweets'"),
         ("no/such/folder", "existing file or folder"),
+        ("", "corpus: got nothing"),  # not the current folder
     ],
 )
 def test_unknown_specs_fail_at_once(spec: str, message: str) -> None:

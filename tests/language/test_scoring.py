@@ -258,6 +258,7 @@ def test_an_impossible_token_is_infinite_not_an_error():
         ([[0.5, 1.0]], {}, r"documents\[0\].*float64"),
         ([[1], [2, VOCABULARY]], {}, rf"documents\[1\]: got token id {VOCABULARY}, expected ids from 0 to"),
         ([[1, -1]], {}, r"documents\[0\]: got token id -1"),
+        ([[1]], {"end_of_text": "0"}, "end_of_text: got '0', expected a token id"),
         ([[1]], {"end_of_text": VOCABULARY}, f"end_of_text: got {VOCABULARY}"),
         ([[1]], {"context_length": T + 1}, f"context_length: got {T + 1}, expected at most {T}"),
         ([[1]], {"context_length": 0}, "context_length: got 0"),

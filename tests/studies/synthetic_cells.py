@@ -67,10 +67,10 @@ def metrics(index: int, seed: int) -> str:
     for step in range(10, 1001, 10):
         loss = 4.7 + 3.3 * math.exp(-step / 200) + 0.02 * index
         lines.append(
-            {"kind": "train", "step": step, "loss": loss + generator.normal(0, 0.05), "tokens_per_second": 9000}
+            {"event": "train", "step": step, "loss": loss + generator.normal(0, 0.05), "tokens_per_second": 9000}
         )
         if step % 100 == 0:
-            lines.append({"kind": "validation", "step": step, "loss": loss + 0.03})
+            lines.append({"event": "validation", "step": step, "loss": loss + 0.03})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 

@@ -70,10 +70,18 @@ def test_seeds_and_heads_may_be_added_later(tmp_path: Path) -> None:
 )
 def test_another_study_is_refused_and_the_keys_are_named(tmp_path: Path, changes: dict[str, object], keys: str) -> None:
     grid.open_folder(tmp_path, study())
+    grid.cells_of(study())[0].folder(tmp_path).mkdir(parents=True)
     before = (tmp_path / "study.yaml").read_text()
     with pytest.raises(PolyheadError, match=f"another study, which differs in {keys};.*--out"):
         grid.open_folder(tmp_path, study(**changes))
     assert (tmp_path / "study.yaml").read_text() == before
+
+
+def test_a_study_that_has_not_begun_a_cell_may_be_corrected(tmp_path: Path) -> None:
+    grid.open_folder(tmp_path, study())
+    corrected = study(data={"corpus": "corpus.txt", "domains": ["b.txt"], "vocabulary": 280})
+    grid.open_folder(tmp_path, corrected)
+    assert grid.read_study(tmp_path) == corrected
 
 
 def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:

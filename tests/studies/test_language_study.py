@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from polyhead import cli
+from polyhead import cli, huggingface
 from polyhead.errors import PolyheadError
+from polyhead.language import tokenizer
 from polyhead.studies import config as study_config
 from polyhead.studies import grid, language_study, plan, preparation
 from polyhead.studies.config import StudyConfig
@@ -174,6 +176,16 @@ def test_a_study_whose_every_cell_diverges_says_so(
     assert "expected finite numbers" in json.loads((folder / "cells/2-0-seed1/failed.json").read_text())["reason"]
 
 
+@pytest.fixture(scope="module")
+def one_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `best` of a cell is."""
+    best = tmp_path_factory.mktemp("one") / "best"
+    model = huggingface.gpt2("softmax + sigmoid", n_layer=1, n_head=2, n_embd=8, n_positions=16, vocab_size=257)
+    model.save_pretrained(best)
+    tokenizer.save(tokenizer.train(["a"], 257), best / "tokenizer.json")
+    return best
+
+
 # --- train and evaluate ----------------------------------------------------------------------------------------------
 
 
@@ -199,6 +211,49 @@ def test_train_one_model_and_evaluate_it_on_own_text(
 
     assert cli.main(["evaluate", str(folder), "--text", str(tmp_path / "absent.txt")]) == 2
     assert "absent.txt" in capsys.readouterr().err
+
+    (tmp_path / "[").mkdir()
+    odd = tmp_path / "[" / "b].txt"
+    odd.write_text(Path(near).read_text())
+    assert cli.main(["evaluate", str(folder), "--text", str(odd)]) == 0
+    assert "/b].txt" in "".join(capsys.readouterr().out.split())
+
+    assert cli.main([*train[:5], "10", *train[6:]]) == 2
+    assert "a study with other cells, expected a folder of its own" in capsys.readouterr().err
+    assert grid.read_study(folder).seeds == (9,)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", '"n_layer": 3', "model.safetensors: got weights of another model"),
+        ("config.json", '"n_layer": "two"', "config.json: got "),
+        ("config.json", '"heads": "softmux*2"', "config.json: heads: unknown attention function 'softmux'"),
+        ("config.json", None, "config.json: got "),
+        ("model.safetensors", None, "model.safetensors: got unreadable weights"),
+        ("tokenizer.json", None, "tokenizer.json: got damaged"),
+    ],
+)
+def test_evaluate_refuses_a_model_that_is_not_whole(
+    file: str,
+    content: str | None,
+    message: str,
+    one_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(one_model, tmp_path / "best")
+    path = tmp_path / "best" / file
+    if content is None:
+        path.write_bytes(path.read_bytes()[:100])
+    else:
+        path.write_text(json.dumps(json.loads(path.read_text()) | json.loads(f"{{{content}}}")))
+    text = tmp_path / "text.txt"
+    text.write_text("some text")
+    assert cli.main(["evaluate", str(tmp_path / "best"), "--text", str(text)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
 
 
 def test_evaluate_agrees_with_the_study_on_the_same_text(
@@ -295,6 +350,12 @@ def test_preparing_again_does_nothing_and_a_damaged_file_is_made_again(prepared:
     preparation.prepare(config, folder, lines.append)
     assert lines
     assert path.read_bytes() == before
+
+
+def test_texts_of_a_corrected_study_are_made_anew(prepared: tuple[StudyConfig, Path], micro_study: Path) -> None:
+    config = study_config.load(micro_study, ["data.vocabulary=280"])
+    preparation.prepare(config, prepared[1], quiet)
+    assert preparation.open_texts(prepared[1], config).train.vocabulary_size == 280
 
 
 def test_a_source_that_changed_under_a_study_is_refused(prepared: tuple[StudyConfig, Path], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from polyhead.errors import PolyheadError
-from polyhead.studies.results import VALIDATION, collect, paired, read_metrics
+from polyhead.studies.results import VALIDATION, collect, loss_curve, paired
 
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_cells import DOMAINS, LABELS, RATIOS, cell, grid, study, write
@@ -136,13 +136,12 @@ def test_metrics_are_read_leniently(tmp_path: Path) -> None:
         {"event": "start", "step": 0},
         {"event": "train", "step": 10, "loss": 5.0},
         {"event": "validation", "step": 10, "loss": 5.5, "best": True},
-        {"kind": "validation", "step": 20, "loss": 5.1},
-        {"step": 30, "loss": 4.0, "validation_loss": 4.5},
+        {"event": "train", "step": 30, "loss": 4.0},
         {"event": "train", "step": 40, "loss": None},
         [1, 2],
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "train", "st')
-    frame = read_metrics(path)
+    frame = loss_curve(path)
     assert frame[frame["kind"] == "train"][["step", "loss"]].to_numpy().tolist() == [[10, 5.0], [30, 4.0]]
-    assert frame[frame["kind"] == "validation"]["loss"].tolist() == [5.5, 5.1, 4.5]
+    assert frame[frame["kind"] == "validation"]["loss"].tolist() == [5.5]

@@ -1,6 +1,7 @@
 import json
 import logging
 import pickle
+import resource
 import shutil
 
 import pytest
@@ -91,6 +92,25 @@ def test_a_failed_write_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
 class Payload:
     def __reduce__(self):
         return (open, ("pwned", "w"))
+
+
+def test_a_disk_that_is_full_is_said_whatever_library_finds_out(tmp_path):
+    """A limit on the size of a file stands for the full disk: one holds no weights, the other no optimiser state."""
+    model = small_model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    sum(p.sum() for p in model.parameters()).backward()
+    optimizer.step()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    try:
+        for limit in (size // 2, size + size // 2):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            with pytest.raises(PolyheadError, match=r"step-00000001: got .*make room there"):
+                Checkpoints(tmp_path).write(1, model, optimizer, {})
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert list(tmp_path.iterdir()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_nothing_is_unpickled_from_a_checkpoint(tmp_path, monkeypatch):

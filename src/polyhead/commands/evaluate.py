@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from polyhead.errors import PolyheadError
 from polyhead.studies import grid
@@ -50,18 +51,21 @@ def _model_folder(run: Path) -> Path:
 
 def _load(best: Path) -> tuple[Any, Any, str]:
     import torch
-    from transformers.utils.logging import disable_progress_bar
 
-    from polyhead.huggingface import PolyheadGPT2LMHeadModel
+    from polyhead.huggingface import PolyheadGPT2Config, PolyheadGPT2LMHeadModel
     from polyhead.language import tokenizer
+    from polyhead.training.weights import load_weights
 
-    disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        model = PolyheadGPT2LMHeadModel.from_pretrained(best).to(device)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise PolyheadError.of(str(best), f"{error}", "a model that transformers can load") from None
-    return model, tokenizer.load(best / "tokenizer.json"), device
+        model = PolyheadGPT2LMHeadModel(PolyheadGPT2Config.from_pretrained(best))
+    except PolyheadError as error:
+        raise PolyheadError(f"{best / 'config.json'}: {error}") from None
+    except Exception as error:  # transformers raises a dozen kinds for damaged files
+        raise PolyheadError.of(str(best / "config.json"), error, "the configuration of a trained model") from None
+    # not from_pretrained, which draws weights it does not find in the file
+    load_weights(model, best / "model.safetensors")
+    return model.to(device), tokenizer.load(best / "tokenizer.json"), device
 
 
 def _score(model: Any, known: Any, corpus: Any, protocol: Any, batch_size: int) -> Any:
@@ -88,5 +92,5 @@ def _table(rows: list[tuple[str, Any]]) -> Table:
     for text, score in rows:
         interval = "one document" if score.interval is None else "{:.2f} to {:.2f}".format(*score.interval)
         counts = (f"{score.documents:,}", f"{score.tokens:,}", f"{score.bytes:,}")
-        table.add_row(text, *counts, f"{score.perplexity:.2f}", interval, f"{score.bits_per_byte:.4f}")
+        table.add_row(Text(text), *counts, f"{score.perplexity:.2f}", interval, f"{score.bits_per_byte:.4f}")
     return table

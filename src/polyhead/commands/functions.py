@@ -42,7 +42,7 @@ def functions(options: argparse.Namespace) -> int:
         console.print(f"[bold]{name}[/bold]: {escape(function.notes or 'no notes')}", highlight=False, soft_wrap=True)
     if options.scores:
         console.print(_weights(known, options.scores))
-    if options.plot:
+    if options.plot is not None:
         plot(Path(options.plot))
         print(options.plot)
     return 0

@@ -129,8 +129,10 @@ def load(spec: str | os.PathLike[str], *, split: Split | None = None, **options:
         known = demo_texts() if kind == "demo" else HUB_TEXTS
         if name not in known:
             raise PolyheadError.of("corpus", spec, f"{kind}:NAME of a known text", nearest(name, known))
-    elif not Path(spec).expanduser().exists():
-        raise PolyheadError.of("corpus", spec, "demo:NAME, hub:NAME, or an existing file or folder", _suggest(spec))
+    elif not spec or not Path(spec).expanduser().exists():
+        raise PolyheadError.of(
+            "corpus", spec or "nothing", "demo:NAME, hub:NAME, or an existing file or folder", _suggest(spec)
+        )
     return Corpus(spec, split, **options)
 
 

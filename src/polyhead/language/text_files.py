@@ -82,8 +82,8 @@ def _json_lines(path: Path, column: str, separator: str) -> Iterator[str]:
 def _field(where: str, line: str, column: str) -> str:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise PolyheadError.of(where, f"damaged JSON ({error.msg})", "one JSON object a line") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise PolyheadError.of(where, f"damaged JSON ({error})", "one JSON object a line") from None
     if not isinstance(row, dict):
         raise PolyheadError.of(where, f"a {type(row).__name__}", "one JSON object a line")
     if column not in row:

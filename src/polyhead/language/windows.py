@@ -164,6 +164,8 @@ def check_call(
             end_of_text = end_of_text[0] if end_of_text else None
     if end_of_text is None:
         raise PolyheadError.of("end_of_text", None, "a token id", "the model's config has no eos_token_id: pass it")
+    if isinstance(end_of_text, bool) or not isinstance(end_of_text, int | np.integer):
+        raise PolyheadError.of("end_of_text", repr(end_of_text), "a token id")
     return int(end_of_text)
 
 

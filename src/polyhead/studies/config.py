@@ -134,7 +134,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise PolyheadError.of(str(path), error.strerror or "unreadable", "a readable YAML file") from None
     try:
         values = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise PolyheadError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         got = "an empty file" if values is None else f"a {type(values).__name__}"
@@ -167,7 +167,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         raise PolyheadError(f"--set {path}: unknown key; {_nearest_path(path, known)}")
     try:
         value = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise PolyheadError.of(f"--set {path}", repr(text), "a YAML value", "quote it if it is text") from None
     *parents, leaf = path.split(".")
     for parent in parents:
@@ -208,8 +208,9 @@ def _checked(config: StudyConfig) -> StudyConfig:
     if config.model.n_embd % config.model.n_head:
         raise PolyheadError.of("model.n_embd", config.model.n_embd, f"a multiple of n_head={config.model.n_head}")
     domain_names(config.data)
-    if not config.seeds or len(set(config.seeds)) < len(config.seeds) or min(config.seeds) < 0:
-        raise PolyheadError.of("seeds", list(config.seeds), "one or more different whole numbers from 0 on")
+    seeds = config.seeds
+    if not seeds or len(set(seeds)) < len(seeds) or not 0 <= min(seeds) <= max(seeds) < 2**64:
+        raise PolyheadError.of("seeds", list(seeds), "one or more different whole numbers from 0 to 2**64 - 1")
     return dataclasses.replace(config, heads=_canonical_heads(config))
 
 
@@ -245,7 +246,7 @@ def _canonical_heads(config: StudyConfig) -> tuple[str, ...]:
     canonical: dict[str, str] = {}
     for index, spec in enumerate(config.heads):
         try:
-            parsed = head_specs.parse(spec, config.model.n_head, config.model.n_positions)
+            parsed = head_specs.parse_causal(spec, config.model.n_head, config.model.n_positions)
         except PolyheadError as error:
             raise PolyheadError(f"heads[{index}] {spec!r}: {error}") from None
         label = head_specs.label(parsed)
@@ -269,11 +270,13 @@ def domain_names(data: DataConfig) -> dict[str, str]:
         if not equals:
             source = spec
             own_name = spec.partition(":")[2] if re.match(r"(demo|hub):", spec) else Path(spec).stem
+        if not source:
+            raise PolyheadError.of("data.domains", repr(spec), "a source of text", "NAME=SOURCE")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", own_name):
             raise PolyheadError.of(
                 "data.domains", repr(spec), "a name of letters, digits, '.', '_', '-'", "NAME=SOURCE"
             )
-        if own_name in named:
+        if own_name.lower() in (name.lower() for name in named):  # each names a file, and some disks ignore case
             raise PolyheadError.of("data.domains", f"{own_name!r} twice", "different names", f"NAME={source}")
         named[own_name] = source
     return named

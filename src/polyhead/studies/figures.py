@@ -26,7 +26,7 @@ from polyhead.studies.figure_style import (
     style,
     to_svg,
 )
-from polyhead.studies.results import VALIDATION, paired, read_metrics
+from polyhead.studies.results import VALIDATION, loss_curve, paired
 
 __all__ = ["Picture", "all_figures"]
 
@@ -376,7 +376,7 @@ def training_figure(analysis: Analysis) -> tuple[Figure, str, str] | None:
     curves: list[tuple[str, pd.DataFrame]] = []
     for cell in analysis.results.cells:
         if cell.metrics is not None:
-            frame = read_metrics(cell.metrics)
+            frame = loss_curve(cell.metrics)
             if len(frame):
                 curves.append((cell.label, frame))
     if not curves:

@@ -57,6 +57,7 @@ def open_folder(folder: Path, config: StudyConfig) -> None:
     """Make `folder` the home of this study, or check that it already is.
 
     Head mixes and seeds may be added to or left out of a study that is under way; any other change is another study.
+    A study that has not begun a cell (its texts were refused, say) makes room for what it was corrected to.
 
     Raises:
         PolyheadError: the folder belongs to another study (the differing keys are named), or holds other things.
@@ -64,7 +65,7 @@ def open_folder(folder: Path, config: StudyConfig) -> None:
     path = folder / STUDY_FILE
     if path.exists():
         differing = differing_keys(read_study(folder), config)
-        if differing:
+        if differing and any(folder.glob("cells/*")):
             raise PolyheadError(
                 f"{folder}: holds another study, which differs in {', '.join(differing)}; "
                 f"choose a new folder with --out, or delete this one"

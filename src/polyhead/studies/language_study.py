@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import polyhead
 from polyhead import environment, huggingface
+from polyhead.errors import PolyheadError
 from polyhead.files import write_json
 from polyhead.language import head_statistics
 from polyhead.language.scoring import Perplexity, perplexity
@@ -110,13 +111,19 @@ def run_cell(config: StudyConfig, folder: Path, cell: Cell, notify: Notify) -> N
 
 
 def train_one(config: StudyConfig, folder: Path, cell: Cell, console: Console) -> None:
-    """The study's only cell in this process, shown on `console`; nothing is done when its result is there."""
+    """The study's only cell in this process, shown on `console`; nothing is done when its result is there.
+
+    Raises:
+        PolyheadError: a folder with other cells, which would vanish from its report; or as `prepare` and `train`.
+    """
     from polyhead.training.lock import folder_lock
 
     def say(line: str) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
     with folder_lock(folder), _threads(config.threads):
+        if (folder / grid.STUDY_FILE).exists() and grid.cells_of(grid.read_study(folder)) != [cell]:
+            raise PolyheadError.of("--out", f"{folder}, a study with other cells", "a folder of its own")
         grid.open_folder(folder, config)
         prepare(config, folder, say)
         if grid.result(folder, cell, config) is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from polyhead.studies.config import ModelConfig, StudyConfig, flat_keys
 from polyhead.studies.grid import cells_of
@@ -58,7 +59,7 @@ def print_plan(config: StudyConfig, console: Console) -> None:
     console.print(f"compute     about {6 * size * tokens * len(cells):.2g} floating-point operations")
     for heads, label in zip(config.heads, labels, strict=True):
         console.print(f"heads       {label:8} {heads}", highlight=False)
-    console.print(f"corpus      {config.data.corpus}", highlight=False)
+    console.print(f"corpus      {config.data.corpus}", highlight=False, markup=False, soft_wrap=True)
     for row in check_sources(config):
         where = f"{row['spec']} = {row['source']} ({row['license']}; {row['status']})"
         console.print(f"domain      {row['name']:16} {where}", highlight=False, markup=False, soft_wrap=True)
@@ -74,5 +75,5 @@ def _settings(config: StudyConfig) -> Table:
             continue
         paper = PAPER.get(key, "")
         same = "the same" if paper == value else str(paper)
-        table.add_row(key, str(value), same if key in PAPER else "not given: ours")
+        table.add_row(key, Text(str(value)), same if key in PAPER else "not given: ours")
     return table

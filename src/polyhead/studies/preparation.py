@@ -63,7 +63,12 @@ def text_sources(config: StudyConfig) -> dict[str, corpora.Corpus]:
 
 
 def check_sources(config: StudyConfig) -> list[dict[str, str]]:
-    """One row a domain (title, source, licence, ...) for a plan, without reading or fetching anything."""
+    """One row a domain (title, source, licence, ...) for a plan, without reading or fetching anything.
+
+    Raises:
+        PolyheadError: as `text_sources`, for the corpus and its validation too.
+    """
+    text_sources(config)
     return [{"name": name} | domains.describe(domains.find(spec)) for name, spec in domain_names(config.data).items()]
 
 
@@ -78,7 +83,9 @@ def prepare(config: StudyConfig, folder: Path, say: Say) -> None:
     home = folder / "data"
     settings = json.loads(json.dumps(to_mapping(config.data)))
     before = read_json(home / "prepared.json") if (home / "prepared.json").exists() else None
-    if before and before["settings"] == settings and _whole(home, before["files"]):
+    if before and before["settings"] != settings:
+        before = None  # of a study that was corrected before its first cell
+    if before and _whole(home, before["files"]):
         return
     sources = text_sources(config)
     demo_texts.prepare(names=[c.spec[5:] for c in sources.values() if c.spec.startswith("demo:")], progress=say)

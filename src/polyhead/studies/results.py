@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ import pandas as pd
 from polyhead import heads as head_specs
 from polyhead.errors import PolyheadError
 from polyhead.files import read_json
+from polyhead.training.metrics import read_metrics
 
-__all__ = ["VALIDATION", "CellResult", "Results", "check_pairing", "collect", "paired", "read_metrics"]
+__all__ = ["VALIDATION", "CellResult", "Results", "check_pairing", "collect", "loss_curve", "paired"]
 
 VALIDATION = "validation"
 """The value of column `domain` on rows that hold the in-distribution validation score."""
@@ -287,22 +287,9 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def read_metrics(path: Path) -> pd.DataFrame:
-    """The loss curve in a metrics.jsonl: step, kind ("train" or "validation"), loss. Other events are skipped.
-
-    A run that was killed may leave half a last line; it is skipped too.
-    """
-    rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if not isinstance(entry, dict) or not _finite(entry.get("step")):
-            continue
-        kind = entry.get("event", entry.get("kind", "train"))
-        if _finite(entry.get("loss")) and kind in ("train", "validation"):
-            rows.append((int(entry["step"]), kind, float(entry["loss"])))
-        if _finite(entry.get("validation_loss")):
-            rows.append((int(entry["step"]), "validation", float(entry["validation_loss"])))
+def loss_curve(path: Path) -> pd.DataFrame:
+    """The loss curve in a metrics.jsonl: step, kind ("train" or "validation"), loss. Other events are skipped."""
+    kinds = ("train", "validation")
+    events = [e for e in read_metrics(path) if e["event"] in kinds and _finite(e.get("loss"))]
+    rows = [(int(event["step"]), event["event"], float(event["loss"])) for event in events]
     return pd.DataFrame(rows, columns=["step", "kind", "loss"])

@@ -76,10 +76,10 @@ class Checkpoints:
             shutil.rmtree(final, ignore_errors=True)  # only ever a damaged one: see `newest`
             part.rename(final)
             _flush(self.folder)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # torch.save says "unexpected pos" where a disk is full
             shutil.rmtree(part, ignore_errors=True)
             do = "make room there and run again; earlier checkpoints stand"
-            raise PolyheadError.of(str(final), f"{error.strerror or error}", "a checkpoint", do) from error
+            raise PolyheadError.of(str(final), getattr(error, "strerror", None) or error, "a checkpoint", do) from error
         self._drop(step)
         return final
 

@@ -26,7 +26,11 @@ def weights_sha256(model: torch.nn.Module) -> str:
 
 
 def save_weights(model: torch.nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write the state dict to `path`. Of tied weights the first name stays, as `save_pretrained` does for GPT-2."""
+    """Write the state dict to `path`. Of tied weights the first name stays, as `save_pretrained` does for GPT-2.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     state = model.state_dict()
     tensors: dict[str, torch.Tensor] = {}
     storages: set[int] = set()
@@ -35,7 +39,10 @@ def save_weights(model: torch.nn.Module, path: Path, metadata: dict[str, str] | 
         storage = state[name].untyped_storage().data_ptr()
         tensors[name] = state[name].clone() if storage in storages else state[name].contiguous()
         storages.add(storage)
-    save_file(tensors, path, metadata={"format": "pt", **(metadata or {})})
+    try:
+        save_file(tensors, path, metadata={"format": "pt", **(metadata or {})})
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from None
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:
