@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -33,6 +34,7 @@ DASH = "—"
 
 _MARKS = {"": "", "best": "*", "worst": "†"}
 _STYLES = {"": "", "best": "green", "worst": "yellow"}
+_WIDE = 120  # columns of a terminal in which the published values fit beside ours
 
 
 @dataclass(frozen=True)
@@ -143,19 +145,28 @@ def _full_caption(table: Table) -> str:
     return " ".join([f"{table.title}.", table.caption, *table.notes])
 
 
-def to_rich(table: Table) -> RichTable:
-    """The table for a terminal. Nothing in it is read as markup, so a domain called "[red]" stays that."""
-    rich = RichTable(title=Text(table.title, "bold"), caption=Text(" ".join([table.caption, *table.notes]), "dim"))
-    rich.title_justify = rich.caption_justify = "left"
-    for position, column in enumerate(table.columns):
+def to_rich(table: Table, width: int) -> RichTable:
+    """The table for a terminal of `width` columns; too narrow for all of it, it leaves out the published values.
+
+    Numbers are folded, never cut. Nothing is read as markup, so a domain called "[red]" stays that.
+    """
+    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    rich.title, rich.title_justify = Text(table.title, "bold"), "left"
+    rich.caption, rich.caption_justify = Text(" ".join([table.caption, *table.notes]), "dim"), "left"
+    shown = [i for i in range(len(table.columns)) if i not in table.published or width >= _WIDE]
+    for position in shown:
         style = "dim" if position in table.published else ""
-        rich.add_column(Text(column), justify="right" if position else "left", style=style)
+        justify: Literal["left", "right"] = "right" if position else "left"
+        header, is_name = Text(table.columns[position]), position == 0
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if is_name else "fold"
+        rich.add_column(header, justify=justify, style=style, overflow=overflow, no_wrap=is_name)
     for row in table.rows:
-        rich.add_row(*(Text(str(entry), _STYLES[entry.mark] or ("dim" if entry.published else "")) for entry in row))
+        cells = (row[i] for i in shown)
+        rich.add_row(*(Text(str(entry), _STYLES[entry.mark] or ("dim" if entry.published else "")) for entry in cells))
     if table.footer:
         rich.add_section()
     for row in table.footer:
-        rich.add_row(*(Text(str(entry)) for entry in row))
+        rich.add_row(*(Text(str(row[i])) for i in shown))
     return rich
 
 

@@ -52,7 +52,7 @@ def print_tables(console: Console, analysis: Analysis, tables: Mapping[str, Tabl
     shown = ["table1_validation", "table2_domains", "table2_tests", "table3_entropy_changes", "table3_entropy_levels"]
     for name in shown:
         if name in tables:
-            console.print(to_rich(tables[name]))
+            console.print(to_rich(tables[name], console.width))
             console.print()
     for cell in analysis.results.unwell:
         console.print(Text(f"{cell.name}: {cell.problem}", "yellow"))
