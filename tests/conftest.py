@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
+
+# A suite started in the background inherits "ignore SIGINT", and so would the programs whose Ctrl-C it tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
