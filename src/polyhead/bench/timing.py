@@ -1,4 +1,4 @@
-"""Interleaved timing: candidates take turns, so a machine that slows down slows all of them; ratios are what counts."""
+"""Interleaved timing: each candidate runs right after the baseline, so a machine that slows down slows both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Phases = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one candidate's phases over the counted rounds, and its ratio to the baseline round by round."""
+    """Seconds of one candidate's phases over the counted rounds, and of the baseline just before each."""
 
     seconds: tuple[Phases, ...]
     baseline: tuple[Phases, ...]
@@ -26,7 +26,7 @@ class Timing:
         return statistics.median(_total(round_, phases) for round_ in self.seconds)
 
     def ratio(self, *phases: int) -> tuple[float, float, float]:
-        """Median, lowest and highest ratio to the baseline, each round against the baseline's of the same round."""
+        """Median, lowest and highest ratio to the baseline, each run against the baseline's just before it."""
         ratios = [
             _total(ours, phases) / _total(theirs, phases)
             for ours, theirs in zip(self.seconds, self.baseline, strict=True)
@@ -41,7 +41,7 @@ def _total(round_: Phases, phases: tuple[int, ...]) -> float:
 def interleave(
     candidates: Mapping[str, Callable[[Callable[[], float]], Phases]], baseline: str, rounds: int, threads: int
 ) -> dict[str, Timing]:
-    """Run each candidate once a round, in turn, after one round of warm-up.
+    """Run each candidate once a round, in turn, the baseline before every one of them, after one round of warm-up.
 
     Args:
         candidates: name -> a function that does the work once, reading the clock it is given between phases, and
@@ -54,15 +54,16 @@ def interleave(
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 and not torch.cuda.is_available() else _wall
     try:
-        found: dict[str, list[Phases]] = {name: [] for name in candidates}
+        found: dict[str, list[tuple[Phases, Phases]]] = {name: [] for name in candidates}
         for round_ in range(rounds + 1):
             for name, candidate in candidates.items():
-                phases = candidate(clock)
+                before = candidates[baseline](clock)
+                phases = before if name == baseline else candidate(clock)
                 if round_:
-                    found[name].append(phases)
+                    found[name].append((phases, before))
     finally:
         torch.set_num_threads(previous)
-    return {name: Timing(tuple(rows), tuple(found[baseline])) for name, rows in found.items()}
+    return {name: Timing(*(tuple(part) for part in zip(*pairs, strict=True))) for name, pairs in found.items()}
 
 
 def _wall() -> float:

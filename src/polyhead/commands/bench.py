@@ -7,6 +7,7 @@ import datetime
 from typing import Any
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -84,8 +85,8 @@ def _attention(options: argparse.Namespace, console: Console) -> list[dict[str, 
             threads=options.threads,
             with_flex=options.flex,
         )
-        title = f"{shape} {options.dtype}, {options.threads} thread(s); ratio: time / SDPA's, lower is better"
-        table = _table(title, "candidate", "forward ms", "ratio", "fwd+bwd ms", "ratio")
+        title = f"{shape} {options.dtype}, {options.threads} thread(s); time / SDPA's: lower is better"
+        table = _table(title, "candidate", "fwd ms", "/ SDPA's", "both ms", "/ SDPA's")
         for row in rows:
             forward, both = _ratio(row["forward_ratio"]), _ratio(row["both_ratio"])
             cells = (f"{row['forward_ms']:.1f}", forward, f"{row['both_ms']:.1f}", both)
@@ -133,8 +134,8 @@ def _step(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 
 def _table(title: str, first: str, *numbers: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first, overflow="fold")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, min_width=22, overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
@@ -142,4 +143,4 @@ def _table(title: str, first: str, *numbers: str) -> Table:
 
 def _ratio(ratio: tuple[float, float, float]) -> str:
     median, lowest, highest = ratio
-    return f"{median:.2f} [{lowest:.2f}, {highest:.2f}]"
+    return f"{median:.2f} [{lowest:.2f}\N{EN DASH}{highest:.2f}]"
