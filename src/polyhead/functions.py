@@ -160,10 +160,10 @@ def _log_elu_derivative(s: Tensor) -> Tensor:
 
 def _log_elu_in_place(s: Tensor, upstream: Tensor | None) -> Tensor:
     positive = s.relu()
-    below = s.clamp_(max=0).neg_().add_(1).reciprocal_()  # 1 / (1 - s) below zero, 1 above
+    minus_below = s.clamp_(max=0).sub_(1).reciprocal_()  # -1 / (1 - s) below zero, -1 above
     if upstream is not None:
-        upstream.mul_(below).mul_(below).div_(positive + 1)
-    return positive.log1p_().add_(below)
+        upstream.mul_(minus_below).mul_(minus_below).div_(positive + 1)
+    return positive.log1p_().sub_(minus_below)
 
 
 # --- sigmoid, on s - log t -------------------------------------------------------------------------------------------
