@@ -41,7 +41,9 @@ def main() -> None:
                     highs.append(high - ratio)
             axes.errorbar(xs, ys, [lows, highs], fmt=marker, color=colour, markersize=4, linewidth=1, label=kinds[kind])
         axes.axhline(1, color="0.3", linewidth=1)
-        axes.set_xticks(range(len(groups)), [f"{shape}\n{dtype}" for shape, dtype in groups], fontsize=7)
+        axes.set_xticks(
+            range(len(groups)), [shape.replace(") ", ")\n") + f"\n{dtype}" for shape, dtype in groups], fontsize=6
+        )
         axes.set(ylabel="forward + backward time / SDPA softmax's", ylim=(0, None))
         axes.set_title(
             "One thread; lower is faster; median of interleaved rounds, bars: lowest and highest round", fontsize=8.5
