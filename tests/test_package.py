@@ -15,7 +15,7 @@ import polyhead
 SOURCE = Path(polyhead.__file__).parent
 # a room may import from rooms before it; rooms of one line are neighbours and may not import each other
 ORDER = [
-    {"errors"},
+    {"errors", "lazy"},
     {"files", "config"},
     {"environment"},
     {"functions"},

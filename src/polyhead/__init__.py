@@ -5,10 +5,10 @@ Names load on first use, so that `import polyhead` and the command line start wi
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polyhead._transformers import announce_models
+from polyhead.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -23,29 +23,16 @@ __all__ = [
     "register",
 ]
 
-_HOME = {
-    "AttentionFunction": "polyhead.functions",
-    "MultiheadAttention": "polyhead.modules",
-    "PolyheadError": "polyhead.errors",
-    "Rows": "polyhead.kernels.call",
-    "attention": "polyhead.functional",
-    "attention_functions": "polyhead.functions",
-    "plan": "polyhead.functional",
-    "register": "polyhead.functions",
+_HOMES = {
+    "AttentionFunction": "functions",
+    "MultiheadAttention": "modules",
+    "PolyheadError": "errors",
+    "Rows": "kernels.call",
+    "attention": "functional",
+    "attention_functions": "functions",
+    "plan": "functional",
+    "register": "functions",
 }
-_MODULES = (
-    "errors",
-    "functional",
-    "functions",
-    "heads",
-    "huggingface",
-    "kernels",
-    "language",
-    "measures",
-    "modules",
-    "studies",
-    "training",
-)
 
 if TYPE_CHECKING:
     from polyhead.errors import PolyheadError
@@ -55,17 +42,7 @@ if TYPE_CHECKING:
     from polyhead.modules import MultiheadAttention
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"polyhead.{name}")
-    raise AttributeError(f"module 'polyhead' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
-
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 # so that transformers finds polyhead's models by name wherever polyhead is imported, in whichever order
 announce_models()

@@ -13,7 +13,16 @@ from typing import Any
 
 from polyhead.errors import PolyheadError
 
-__all__ = ["atomic_path", "read_json", "sha256_file", "write_json", "write_text"]
+__all__ = ["atomic_path", "cache_folder", "read_json", "sha256_file", "write_json", "write_text"]
+
+
+def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+    """For downloads and compiled kernels: `cache`, else ``$POLYHEAD_CACHE``, else ``polyhead`` in the user's cache."""
+    if cache is not None:
+        return Path(cache).expanduser()
+    if own := os.environ.get("POLYHEAD_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyhead"
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     monkeypatch.delenv("CXXFLAGS", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("POLYHEAD_CACHE", str(tmp_path / "cache"))
     return log
 
 
@@ -45,10 +45,10 @@ def test_compiles_once_into_a_private_folder(compiler):
     assert first.library == second.library
     assert (first.seconds > 0, second.seconds) == (True, 0)
     assert runs(compiler) == 1
-    assert build.cache_folder().stat().st_mode & 0o777 == 0o700
+    assert build.library_folder().stat().st_mode & 0o777 == 0o700
     assert "compiled in" in str(first)
     assert "already built" in str(second)
-    assert not list(build.cache_folder().glob("*.part"))
+    assert not list(build.library_folder().glob("*.part"))
 
 
 @pytest.mark.parametrize("what", ["torch", "processor", "compiler", "flags", "sources"])
@@ -111,19 +111,19 @@ def test_a_compiler_that_fails_leaves_nothing_and_its_first_error(compiler, tmp_
     built = build.ensure()
     assert built.library is None
     assert "error: no brgemm" in str(built.reason)
-    assert not list(build.cache_folder().glob("*.so"))
-    assert not list(build.cache_folder().glob("*.part"))
+    assert not list(build.library_folder().glob("*.so"))
+    assert not list(build.library_folder().glob("*.part"))
 
 
 def test_a_folder_others_may_write_is_refused(compiler):
-    build.cache_folder().mkdir(parents=True)
-    build.cache_folder().chmod(0o777)
+    build.library_folder().mkdir(parents=True)
+    build.library_folder().chmod(0o777)
     assert "others may write" in str(build.ensure().reason)
 
 
 def test_a_cache_that_cannot_be_made_is_a_reason(compiler, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("POLYHEAD_CACHE", str(tmp_path / "file"))
     assert build.ensure().reason
 
 
@@ -149,7 +149,7 @@ for call in (lambda: polyhead.attention(q, q, q, impl="native"),
     except polyhead.PolyheadError as error:
         print(error)
 """
-    environment = {**os.environ, "CXX": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path)}
+    environment = {**os.environ, "CXX": "no-such-compiler", "POLYHEAD_CACHE": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
     )
@@ -174,7 +174,7 @@ def test_the_build_command_says_what_happened(monkeypatch, tmp_path, capsys):
         assert main(["build"]) == 0
         assert "native kernels" in capsys.readouterr().out
     command = [sys.executable, "-m", "polyhead", "build"]
-    environment = os.environ | {"CXX": str(tmp_path / "missing"), "XDG_CACHE_HOME": str(tmp_path)}
+    environment = os.environ | {"CXX": str(tmp_path / "missing"), "POLYHEAD_CACHE": str(tmp_path)}
     failed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert "native kernels: no C++ compiler" in failed.stderr

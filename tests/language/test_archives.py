@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from polyhead.errors import PolyheadError
-from polyhead.files import sha256_file
+from polyhead.files import cache_folder, sha256_file
 from polyhead.language import archives
-from polyhead.language.archives import Archive, ArchiveReader, cache_folder, fetch
+from polyhead.language.archives import Archive, ArchiveReader, fetch
 
 MEMBER = "tinytext/data/a.txt"
 

@@ -6,8 +6,8 @@ import argparse
 
 from rich.console import Console
 
+from polyhead.files import cache_folder
 from polyhead.language import demo_texts
-from polyhead.language.archives import cache_folder
 
 __all__ = ["data"]
 

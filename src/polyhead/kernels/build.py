@@ -23,9 +23,9 @@ from pathlib import Path
 
 import torch
 
-from polyhead.files import atomic_path
+from polyhead.files import atomic_path, cache_folder
 
-__all__ = ["Build", "cache_folder", "ensure"]
+__all__ = ["Build", "ensure", "library_folder"]
 
 logger = logging.getLogger("polyhead")
 
@@ -58,9 +58,9 @@ class Build:
         return f"native kernels {how}: {self.library}"
 
 
-def cache_folder() -> Path:
-    """Where libraries are kept: ``$XDG_CACHE_HOME/polyhead/native``, ``~/.cache/polyhead/native`` without it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyhead" / "native"
+def library_folder() -> Path:
+    """Where libraries are kept: ``native`` in `polyhead.files.cache_folder`."""
+    return cache_folder() / "native"
 
 
 def ensure() -> Build:
@@ -77,7 +77,7 @@ def ensure() -> Build:
         return Build(reason=f"processor {platform.machine()}: only x86-64 is supported")
     try:
         command = [*compiler, *FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
-        home = _private(cache_folder())
+        home = _private(library_folder())
         library = home / f"native-{_key(compiler, command)}.so"
         if library.exists():
             return Build(library)

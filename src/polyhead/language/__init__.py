@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from polyhead.lazy import lazy_names
 
 if TYPE_CHECKING:
     from polyhead.language.head_statistics import HeadStatistics
@@ -11,23 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadStatistics", "Perplexity", "perplexity"]
 
-_HOMES = {
-    "HeadStatistics": "polyhead.language.head_statistics",
-    "Perplexity": "polyhead.language.scoring",
-    "perplexity": "polyhead.language.scoring",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    try:
-        return importlib.import_module(f"{__name__}.{name}")  # polyhead.language.corpora and its siblings
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{name}":
-            raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_names(
+    __name__, {"HeadStatistics": "head_statistics", "Perplexity": "scoring", "perplexity": "scoring"}
+)

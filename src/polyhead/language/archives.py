@@ -19,9 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from polyhead.errors import PolyheadError
-from polyhead.files import sha256_file
+from polyhead.files import cache_folder, sha256_file
 
-__all__ = ["Archive", "ArchiveReader", "cache_folder", "fetch"]
+__all__ = ["Archive", "ArchiveReader", "fetch"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +50,6 @@ class Archive:
     file: str
     sha256: str | None = None
     members: Mapping[str, str] = field(default_factory=dict)
-
-
-def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Where downloads live: `cache`, else ``$POLYHEAD_CACHE``, else ``polyhead`` below the user's cache folder."""
-    if cache is not None:
-        return Path(cache).expanduser()
-    if own := os.environ.get("POLYHEAD_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyhead"
 
 
 def fetch(archive: Archive, cache: str | os.PathLike[str] | None = None) -> Path:

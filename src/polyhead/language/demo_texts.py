@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from polyhead.errors import PolyheadError, nearest
-from polyhead.files import atomic_path
-from polyhead.language.archives import Archive, ArchiveReader, cache_folder, fetch
+from polyhead.files import atomic_path, cache_folder
+from polyhead.language.archives import Archive, ArchiveReader, fetch
 from polyhead.language.demo_readers import READERS
 
 __all__ = ["RECORD_SEPARATOR", "DemoText", "demo_texts", "documents", "prepare"]
@@ -86,7 +86,7 @@ def prepare(
     """Download, extract and verify demo texts; what is already there is only verified, without the network.
 
     Args:
-        cache: folder to keep them in; see `polyhead.language.archives.cache_folder`.
+        cache: folder to keep them in; see `polyhead.files.cache_folder`.
         names: which texts, or names of groups ("default", "extended", "unverified"); None for the default group.
         progress: called with one line before each step that takes time.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from polyhead.lazy import lazy_names
 
 if TYPE_CHECKING:
     from polyhead.measures.bootstrap import floor_multiple
@@ -101,17 +102,4 @@ _HOMES = {
     "wasserstein_exact": "wasserstein",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    try:
-        return importlib.import_module(f"{__name__}.{name}")  # polyhead.measures.tails and its siblings
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{name}":
-            raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -6,7 +6,9 @@ samples, as a pure function of seed and step).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from polyhead.lazy import lazy_names
 
 if TYPE_CHECKING:
     from polyhead.training.batches import Batches, TokenWindows
@@ -46,11 +48,5 @@ _HOME = {
     "weights_sha256": "weights",
 }
 
-
-def __getattr__(name: str) -> Any:
-    # lazy, so that reading a study's configuration (TrainingConfig) does not import torch and accelerate
-    if name in _HOME:
-        import importlib
-
-        return getattr(importlib.import_module(f"polyhead.training.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# so that reading a study's configuration (TrainingConfig) does not import torch and accelerate
+__getattr__, __dir__ = lazy_names(__name__, _HOME)
