@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from polyhead import functions
+
 # A suite started in the background inherits "ignore SIGINT", and so would the programs whose Ctrl-C it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +24,12 @@ def _one_thread_and_seed() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it, so that no test depends on those before it in its process."""
+    monkeypatch.setattr(functions, "_REGISTRY", dict(functions._REGISTRY))
 
 
 @pytest.fixture
