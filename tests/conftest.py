@@ -27,6 +27,12 @@ def _one_thread_and_seed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables fold to the terminal: give every test one wide enough for the longest temporary path."""
+    monkeypatch.setenv("COLUMNS", "250")
+
+
+@pytest.fixture(autouse=True)
 def _registry_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it, so that no test depends on those before it in its process."""
     monkeypatch.setattr(functions, "_REGISTRY", dict(functions._REGISTRY))
