@@ -95,6 +95,9 @@ class StudyConfig:
     note: str = ""  # printed with the results, e.g. that a demo is no evidence
 
 
+_SECTIONS = {"data": DataConfig, "model": ModelConfig, "training": TrainingConfig, "evaluation": EvaluationConfig}
+
+
 def load(path: str | Path, overrides: Iterable[str] = ()) -> StudyConfig:
     """Read and check the study in YAML file `path`, with `overrides` such as ``training.steps=500`` applied.
 
@@ -180,12 +183,11 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 def _paths(cls: type, prefix: str = "") -> list[str]:
     """Every dotted key of a nested dataclass, the sections themselves included."""
-    sections = {"data": DataConfig, "model": ModelConfig, "training": TrainingConfig, "evaluation": EvaluationConfig}
     names = []
     for item in dataclasses.fields(cls):
         names.append(prefix + item.name)
-        if not prefix and item.name in sections:
-            names += _paths(sections[item.name], f"{item.name}.")
+        if not prefix and item.name in _SECTIONS:
+            names += _paths(_SECTIONS[item.name], f"{item.name}.")
     return names
 
 
@@ -296,10 +298,29 @@ def flat_keys(config: StudyConfig) -> dict[str, Any]:
 def fingerprint(config: StudyConfig) -> str:
     """SHA-256 over every value a cell's numbers can depend on, its own heads and seed excepted.
 
-    So seeds and head mixes can be added to a finished study, and nothing else about it can be changed in place.
+    So seeds and head mixes can be added to a finished study, and nothing else about it can be changed in place. Values
+    at their defaults are left out: a key added in a later version, whose default is what was done before, leaves the
+    fingerprints of older runs as they are.
     """
-    settled = {k: v for k, v in flat_keys(config).items() if k not in _NOT_IN_A_CELL}
+    defaults = _defaults(type(config))
+    settled = {
+        key: value
+        for key, value in flat_keys(config).items()
+        if key not in _NOT_IN_A_CELL and not (key in defaults and defaults[key] == value)
+    }
     return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
+
+
+def _defaults(cls: type, prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> plain default value, of the keys that have one."""
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(cls):
+        if not prefix and item.name in _SECTIONS:
+            found |= _defaults(_SECTIONS[item.name], f"{item.name}.")
+        elif item.default is not dataclasses.MISSING:
+            value = item.default
+            found[prefix + item.name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 def differing_keys(one: StudyConfig, other: StudyConfig) -> list[str]:
