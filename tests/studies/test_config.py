@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from polyhead.config import to_mapping
 from polyhead.errors import PolyheadError
-from polyhead.studies import config as study_config
-from polyhead.studies.config import StudyConfig, differing_keys, domain_names, fingerprint, from_values, load
+from polyhead.studies.config import StudyConfig, differing_keys, fingerprint
+from polyhead.studies.kinds import from_values, load
+from polyhead.studies.language.config import domain_names
 
 STUDIES = Path(__file__).parents[2] / "studies"
 PAPER_SEEDS = (42, 1005, 1111, 2026, 9999)
@@ -66,7 +68,7 @@ def test_overrides_are_yaml_and_reach_new_sections(tmp_path: Path) -> None:
 def test_a_resolved_study_loads_to_itself() -> None:
     config = from_values(small())
     assert config.heads == ("softmax*2", "softmax*1 + sigmoid(t=16)*1")
-    assert from_values(study_config.to_mapping(config)) == config
+    assert from_values(to_mapping(config)) == config
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import yaml
 from polyhead.errors import PolyheadError
 from polyhead.files import write_json
 from polyhead.studies import grid
-from polyhead.studies.config import StudyConfig, fingerprint, from_values
+from polyhead.studies.cells import Cell
+from polyhead.studies.config import StudyConfig, fingerprint
+from polyhead.studies.kinds import from_values
 
 HEADS = ["softmax*2", "softmax + sigmoid", "log_elu + sigmoid(t=visible)"]
 
@@ -26,13 +28,13 @@ def study(**changes: object) -> StudyConfig:
     return from_values(values | changes)
 
 
-def finish(folder: Path, cell: grid.Cell, config: StudyConfig, **changes: object) -> None:
-    values = {"format": 1, "study_fingerprint": fingerprint(config), "heads": cell.heads, "seed": cell.seed}
+def finish(folder: Path, cell: Cell, config: StudyConfig, **changes: object) -> None:
+    values = {"format": 1, "study_fingerprint": fingerprint(config), **cell.identity}
     write_json(cell.folder(folder) / "result.json", values | changes)
 
 
 def test_cells_come_one_whole_seed_after_the_other() -> None:
-    cells = grid.cells_of(study())
+    cells = study().cells()
     assert [(cell.label, cell.seed) for cell in cells[:4]] == [
         ("2:0", 7),
         ("1:1", 7),
@@ -70,7 +72,7 @@ def test_seeds_and_heads_may_be_added_later(tmp_path: Path) -> None:
 )
 def test_another_study_is_refused_and_the_keys_are_named(tmp_path: Path, changes: dict[str, object], keys: str) -> None:
     grid.open_folder(tmp_path, study())
-    grid.cells_of(study())[0].folder(tmp_path).mkdir(parents=True)
+    study().cells()[0].folder(tmp_path).mkdir(parents=True)
     before = (tmp_path / "study.yaml").read_text()
     with pytest.raises(PolyheadError, match=f"another study, which differs in {keys};.*--out"):
         grid.open_folder(tmp_path, study(**changes))
@@ -106,7 +108,7 @@ def test_no_study_is_one_line(tmp_path: Path) -> None:
 
 def test_pending_leaves_out_cells_with_a_result_and_keeps_failed_ones(tmp_path: Path) -> None:
     config = study()
-    cells = grid.cells_of(config)
+    cells = config.cells()
     finish(tmp_path, cells[0], config)
     grid.record_failure(tmp_path, cells[1], "loss is\n NaN at step 3", "details")
     assert grid.pending(tmp_path, config) == cells[1:]
@@ -117,7 +119,7 @@ def test_pending_leaves_out_cells_with_a_result_and_keeps_failed_ones(tmp_path: 
 @pytest.mark.parametrize("changes", [{"format": 2}, {"study_fingerprint": "x"}, {"seed": 9}, {"heads": "sigmoid*2"}])
 def test_a_result_that_is_not_this_cells_is_never_taken(tmp_path: Path, changes: dict[str, object]) -> None:
     config = study()
-    cell = grid.cells_of(config)[0]
+    cell = config.cells()[0]
     finish(tmp_path, cell, config, **changes)
     with pytest.raises(PolyheadError, match=f"not a result of this study .differs in {next(iter(changes))}"):
         grid.pending(tmp_path, config)
@@ -126,7 +128,7 @@ def test_a_result_that_is_not_this_cells_is_never_taken(tmp_path: Path, changes:
 @pytest.mark.parametrize("content", ["{", "[]", "null"])
 def test_a_damaged_result_is_one_line(tmp_path: Path, content: str) -> None:
     config = study()
-    cell = grid.cells_of(config)[0]
+    cell = config.cells()[0]
     finish(tmp_path, cell, config)
     (cell.folder(tmp_path) / "result.json").write_text(content)
     with pytest.raises(PolyheadError, match=r"result\.json"):

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from polyhead.studies import grid, local, view
-from polyhead.studies.config import from_values
+from polyhead.studies.cells import Cell
+from polyhead.studies.kinds import from_values
 
 # A worker without torch: what it does with a cell depends on the cell's seed.
 WORKER = """
@@ -40,7 +41,7 @@ for line in sys.stdin:
         (folder / "waiting").touch()
         time.sleep(60)
     time.sleep(0.05)
-    (home / "result.json").write_text(json.dumps({"validation": {"loss": 2.5}}))
+    (home / "result.json").write_text(json.dumps({"headline": "validation loss 2.5000"}))
     say(stage="done")
 """
 
@@ -71,7 +72,7 @@ class Recorder(view.View):
 
 
 @pytest.fixture
-def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, grid.Cell]:
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Cell]:
     """Cells by seed, in a study whose worker is the one above."""
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
@@ -85,17 +86,17 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, grid.Cel
         "model": {"n_head": 2, "n_embd": 8},
         "training": {"steps": 2, "batch_size": 1, "warmup_steps": 0},
     }
-    return {cell.seed: cell for cell in grid.cells_of(from_values(values))}
+    return {cell.seed: cell for cell in from_values(values).cells()}
 
 
-def run(folder: Path, cells: list[grid.Cell], jobs: int) -> tuple[list[grid.Cell], Recorder]:
+def run(folder: Path, cells: list[Cell], jobs: int) -> tuple[list[Cell], Recorder]:
     recorder = Recorder()
     return local.run_cells(folder, cells, jobs=jobs, threads=3, view=recorder), recorder
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7])
 def test_every_cell_runs_once_and_no_more_than_jobs_at_a_time(
-    cells: dict[int, grid.Cell], tmp_path: Path, jobs: int
+    cells: dict[int, Cell], tmp_path: Path, jobs: int
 ) -> None:
     chosen = [cells[seed] for seed in (0, 5, 6, 7)]
     failed, recorder = run(tmp_path, chosen, jobs)
@@ -109,7 +110,7 @@ def test_every_cell_runs_once_and_no_more_than_jobs_at_a_time(
     assert {threads for _, threads in seen} == {"3"}
 
 
-def test_cells_that_fail_are_recorded_and_the_rest_goes_on(cells: dict[int, grid.Cell], tmp_path: Path) -> None:
+def test_cells_that_fail_are_recorded_and_the_rest_goes_on(cells: dict[int, Cell], tmp_path: Path) -> None:
     chosen = [cells[seed] for seed in (1, 2, 3, 0, 5)]
     failed, recorder = run(tmp_path, chosen, jobs=2)
     assert sorted(cell.seed for cell in failed) == [1, 2, 3]
@@ -121,7 +122,7 @@ def test_cells_that_fail_are_recorded_and_the_rest_goes_on(cells: dict[int, grid
     assert recorder.outcomes[cells[2].name] == ("loss is NaN", True)
 
 
-def test_a_failure_is_forgotten_when_the_cell_is_tried_again(cells: dict[int, grid.Cell], tmp_path: Path) -> None:
+def test_a_failure_is_forgotten_when_the_cell_is_tried_again(cells: dict[int, Cell], tmp_path: Path) -> None:
     grid.record_failure(tmp_path, cells[0], "an earlier failure")
     failed, _ = run(tmp_path, [cells[0]], jobs=1)
     assert failed == []
@@ -130,7 +131,7 @@ def test_a_failure_is_forgotten_when_the_cell_is_tried_again(cells: dict[int, gr
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_asks_workers_to_stop_and_goes_on(
-    cells: dict[int, grid.Cell], tmp_path: Path, signum: signal.Signals
+    cells: dict[int, Cell], tmp_path: Path, signum: signal.Signals
 ) -> None:
     class Impatient(Recorder):
         def update(self, cell: str, status: dict[str, Any]) -> None:
@@ -153,9 +154,7 @@ def test_default_jobs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert local.default_jobs(1) == 2
 
 
-def test_each_gpu_gets_its_own_worker(
-    cells: dict[int, grid.Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_gpu_gets_its_own_worker(cells: dict[int, Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_gpus", lambda: ["4", "6"])
     pool = local._Pool(tmp_path, threads=1)
     with pool:

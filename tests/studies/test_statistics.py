@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from polyhead.errors import PolyheadError
-from polyhead.studies import published
-from polyhead.studies.axis import domain_axis, domain_axis_null
+from polyhead.studies.language import published
+from polyhead.studies.language.axis import domain_axis, domain_axis_null
 from polyhead.studies.permutations import count_permutations
 from polyhead.studies.statistics import holm, paired_test, stars, worst_against_best
 

@@ -38,7 +38,7 @@ def _model_folder(run: Path) -> Path:
     if not run.is_dir():
         raise PolyheadError.of(str(run), "no such folder", "a cell, e.g. runs/mofa-demo/cells/4-0-seed42")
     if (run / grid.STUDY_FILE).exists():
-        cells = grid.cells_of(grid.read_study(run))
+        cells = grid.read_study(run).cells()
         if len(cells) > 1:
             raise PolyheadError.of(str(run), f"a study of {len(cells)} cells", "one", f"choose {cells[0].folder(run)}")
         run = cells[0].folder(run)

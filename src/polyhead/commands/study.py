@@ -11,10 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from polyhead.errors import PolyheadError
-from polyhead.studies import config as study_config
-from polyhead.studies import grid
+from polyhead.studies import grid, kinds
+from polyhead.studies.cells import Cell
 from polyhead.studies.config import StudyConfig
-from polyhead.studies.plan import print_plan
 from polyhead.studies.view import duration, view_for
 
 __all__ = ["report", "run", "train"]
@@ -22,17 +21,16 @@ __all__ = ["report", "run", "train"]
 
 def run(options: argparse.Namespace) -> int:
     """Every unfinished cell, then the report. Exit code 1 when cells failed, and the report is of the others."""
-    config = study_config.load(options.study, options.overrides)
+    config = kinds.load(options.study, options.overrides)
     console = Console(highlight=False)
     if options.dry_run:
-        print_plan(config, console)
-        return 0
+        return _plan(config, console)
     folder = Path(options.out or Path("runs") / config.name)
     try:
         failed = _run_cells(config, folder, options.jobs, console)
     except KeyboardInterrupt:
         return _stopped()
-    if len(failed) == len(grid.cells_of(config)):
+    if len(failed) == len(config.cells()):
         raise PolyheadError(f"every cell failed; the first because: {grid.failure(folder, failed[0])}")
     _report(folder, console)
     if failed:
@@ -41,18 +39,24 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _run_cells(config: StudyConfig, folder: Path, jobs: int | None, console: Console) -> list[grid.Cell]:
+def _plan(config: StudyConfig, console: Console) -> int:
+    kinds.implementation(config).print_plan(config, console)
+    return 0
+
+
+def _run_cells(config: StudyConfig, folder: Path, jobs: int | None, console: Console) -> list[Cell]:
     from polyhead import environment
-    from polyhead.studies import local, preparation
+    from polyhead.studies import local
     from polyhead.training.lock import folder_lock
 
     with folder_lock(folder):
         grid.open_folder(folder, config)
-        total, waiting = len(grid.cells_of(config)), grid.pending(folder, config)
+        total, waiting = len(config.cells()), grid.pending(folder, config)
         if not waiting:
             console.print(f"All {total} cells are done.")
             return []
-        preparation.prepare(config, folder, lambda line: console.print(line, soft_wrap=True, markup=False))
+        kind = kinds.implementation(config)
+        kind.prepare(config, folder, lambda line: console.print(line, soft_wrap=True, markup=False))
         environment.record(folder, _command())
         jobs = min(jobs or local.default_jobs(config.threads), len(waiting))
         console.print(f"{len(waiting)} of {total} cells to do, {jobs} at a time")
@@ -79,29 +83,27 @@ def report(options: argparse.Namespace) -> int:
 
 
 def _report(folder: Path, console: Console) -> None:
-    from polyhead.studies import reporting
-
-    page = reporting.report(folder, console)
+    config = grid.read_study(folder)
+    page = kinds.implementation(config).report(config, folder, console)
     # plain print: the last line is the path and nothing else, never wrapped
     print(page)
 
 
 def train(options: argparse.Namespace) -> int:
     """One cell, in this process, in a study folder of its own."""
-    config = study_config.load(options.study, options.overrides)
-    heads = options.heads or config.heads[0]
-    seed = config.seeds[0] if options.seed is None else options.seed
-    config = study_config.only(config, heads, seed)
+    config = kinds.load(options.study, options.overrides).only(options.heads, options.seed)
     if options.dry_run:
-        print_plan(config, Console(highlight=False))
-        return 0
-    from polyhead.studies import language_study
+        return _plan(config, Console(highlight=False))
+    if options.replay:
+        from polyhead.commands.replay import replay
 
-    cell = grid.cells_of(config)[0]
-    folder = Path(options.out or Path("runs") / f"{config.name}-{cell.name}")
+        return replay(config, Path(options.replay), Console(highlight=False))
+    from polyhead.studies.single import train_one
+
+    folder = Path(options.out or Path("runs") / f"{config.name}-{config.cells()[0].name}")
     try:
-        language_study.train_one(config, folder, cell, Console(highlight=False))
+        home = train_one(config, folder, Console(highlight=False))
     except KeyboardInterrupt:
         return _stopped()
-    print(cell.folder(folder))
+    print(home)
     return 0

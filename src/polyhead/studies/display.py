@@ -28,18 +28,21 @@ __all__ = [
     "to_rich",
 ]
 
-Mark = Literal["", "best", "worst"]
+Mark = Literal["", "best", "worst", "bold", "failed"]
 DASH = "—"
 """Stands where there is no number."""
 
-_MARKS = {"": "", "best": "*", "worst": "†"}
-_STYLES = {"": "", "best": "green", "worst": "yellow"}
+_MARKS = {"": "", "best": "*", "worst": "†", "bold": "", "failed": ""}
+_STYLES = {"": "", "best": "green", "worst": "yellow", "bold": "bold", "failed": "red"}
 _WIDE = 120  # columns of a terminal in which the published values fit beside ours
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell: its text, whether it is the best (*) or worst (†) of its row, whether it is the paper's number."""
+    """One cell: its text, its mark, whether it is the paper's number.
+
+    Marks: best (*) or worst (†) of its row; bold; failed, whose text says itself that the number is none to compare.
+    """
 
     text: str
     mark: Mark = ""
@@ -133,12 +136,19 @@ def to_latex(table: Table) -> str:
 
 
 def _latex_row(entries: Sequence[object]) -> str:
-    marks = {"": "", "best": r"\ensuremath{^{*}}", "worst": r"\ensuremath{^\dagger}"}
-    cells = (
-        escape_latex(entry.text) + marks[entry.mark] if isinstance(entry, Entry) else escape_latex(str(entry))
-        for entry in entries
-    )
-    return " & ".join(cells) + r" \\"
+    return " & ".join(_latex_entry(entry) for entry in entries) + r" \\"
+
+
+def _latex_entry(entry: object) -> str:
+    if not isinstance(entry, Entry):
+        return escape_latex(str(entry))
+    marked = {
+        "bold": r"\textbf{%s}",
+        "failed": r"\emph{%s}",
+        "best": r"%s\ensuremath{^{*}}",
+        "worst": r"%s\ensuremath{^\dagger}",
+    }
+    return marked.get(entry.mark, "%s") % escape_latex(entry.text)
 
 
 def _full_caption(table: Table) -> str:

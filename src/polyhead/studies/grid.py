@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from polyhead import heads as head_specs
 from polyhead.config import to_mapping
 from polyhead.errors import PolyheadError
 from polyhead.files import read_json, write_json, write_text
-from polyhead.studies.config import StudyConfig, differing_keys, fingerprint, from_values, read_yaml
+from polyhead.studies.cells import Cell
+from polyhead.studies.config import StudyConfig, differing_keys, fingerprint
+from polyhead.studies.kinds import from_values
+from polyhead.studies.yaml_file import read_yaml
 
 __all__ = [
-    "Cell",
-    "cells_of",
     "failure",
     "open_folder",
     "pending",
@@ -27,30 +25,6 @@ __all__ = [
 ]
 
 STUDY_FILE = "study.yaml"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One trained model of a study: a head mix under a seed."""
-
-    heads: str  # canonical, e.g. "softmax*9 + sigmoid(t=1024)*3"
-    label: str  # e.g. "9:3"
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """Its folder below cells/, e.g. ``9-3-seed42``."""
-        return re.sub(r"[^A-Za-z0-9._=+]+", "-", self.label.replace(" ", "")) + f"-seed{self.seed}"
-
-    def folder(self, study_folder: Path) -> Path:
-        """Where this cell keeps its checkpoints, metrics and result."""
-        return study_folder / "cells" / self.name
-
-
-def cells_of(config: StudyConfig) -> list[Cell]:
-    """Every cell, one whole seed after the other, so that complete paired comparisons exist as early as possible."""
-    labels = [head_specs.label(head_specs.parse(heads, config.model.n_head)) for heads in config.heads]
-    return [Cell(h, label, seed) for seed in config.seeds for h, label in zip(config.heads, labels, strict=True)]
 
 
 def open_folder(folder: Path, config: StudyConfig) -> None:
@@ -64,7 +38,8 @@ def open_folder(folder: Path, config: StudyConfig) -> None:
     """
     path = folder / STUDY_FILE
     if path.exists():
-        differing = differing_keys(read_study(folder), config)
+        known = read_study(folder)
+        differing = differing_keys(known, config) if known.study == config.study else ["study"]
         if differing and any(folder.glob("cells/*")):
             raise PolyheadError(
                 f"{folder}: holds another study, which differs in {', '.join(differing)}; "
@@ -103,7 +78,7 @@ def result(folder: Path, cell: Cell, config: StudyConfig) -> dict[str, Any] | No
     if not path.exists():
         return None
     values = read_json(path)
-    wanted = {"format": 1, "study_fingerprint": fingerprint(config), "heads": cell.heads, "seed": cell.seed}
+    wanted = {"format": 1, "study_fingerprint": fingerprint(config), **cell.identity}
     wrong = [k for k, v in wanted.items() if not isinstance(values, dict) or values.get(k) != v]
     if wrong:
         raise PolyheadError(f"{path}: not a result of this study (differs in {', '.join(wrong)}); delete {path.parent}")
@@ -112,7 +87,7 @@ def result(folder: Path, cell: Cell, config: StudyConfig) -> dict[str, Any] | No
 
 def pending(folder: Path, config: StudyConfig) -> list[Cell]:
     """Cells without a result, in grid order; failed ones are among them and are tried again."""
-    return [cell for cell in cells_of(config) if result(folder, cell, config) is None]
+    return [cell for cell in config.cells() if result(folder, cell, config) is None]
 
 
 def record_failure(folder: Path, cell: Cell, reason: str, details: str = "") -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from polyhead.files import read_json
 from polyhead.studies import grid
-from polyhead.studies.grid import Cell
+from polyhead.studies.cells import Cell
 from polyhead.studies.view import View
 from polyhead.studies.worker import DONE
 
@@ -60,8 +60,7 @@ def run_cells(folder: Path, cells: list[Cell], *, jobs: int, threads: int, view:
                 view.finished(cell.name, reason, failed=True)
                 failed.append(cell)
             else:
-                loss = read_json(cell.folder(folder) / "result.json")["validation"]["loss"]
-                view.finished(cell.name, f"validation loss {loss:.4f}")
+                view.finished(cell.name, str(read_json(cell.folder(folder) / "result.json").get("headline", "done")))
     return failed
 
 

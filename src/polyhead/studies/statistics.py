@@ -11,7 +11,6 @@ import pandas as pd
 from scipy import stats
 
 from polyhead.errors import PolyheadError
-from polyhead.studies.axis import AxisNull, DomainAxis, domain_axis, domain_axis_null
 from polyhead.studies.permutations import (
     FEWEST_PERMUTATIONS,
     MOST_ENUMERATED,
@@ -23,12 +22,8 @@ from polyhead.studies.permutations import (
 __all__ = [
     "FEWEST_PERMUTATIONS",
     "FEWEST_SEEDS",
-    "AxisNull",
-    "DomainAxis",
     "PairedTest",
     "WorstAgainstBest",
-    "domain_axis",
-    "domain_axis_null",
     "holm",
     "paired_test",
     "stars",

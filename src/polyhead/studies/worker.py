@@ -13,33 +13,39 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from polyhead.errors import PolyheadError
 from polyhead.studies import grid
-from polyhead.studies.grid import Cell
+from polyhead.studies.cells import Cell
+from polyhead.studies.kinds import implementation
+from polyhead.studies.relay import Notify, Relay
 
 __all__ = ["DONE"]
 
 DONE = {"stage": "done"}
 _STOPPED = 75  # exit code when asked to stop: the cell is neither done nor failed
 
-Notify = Callable[[dict[str, Any]], None]
-
 
 def main(folder: Path) -> int:
     """Run cells until one fails; the exit code. It ends otherwise with the pipe, in `_names`."""
-    from polyhead.studies import language_study  # before the first name comes: it takes seconds
-
     names, notify = _names(), _status_pipe()
     config = grid.read_study(folder)
-    cells = {cell.name: cell for cell in grid.cells_of(config)}
+    kind = implementation(config)  # before the first name comes: it takes seconds
+    cells = {cell.name: cell for cell in config.cells()}
+    torch.set_num_threads(config.threads)
+
+    def stage(what: str) -> None:
+        notify({"stage": what})
+
     while True:
         cell = cells[names.get()]
         _log_to(cell.folder(folder) / "worker.log")
-        if code := _attempt(folder, cell, functools.partial(language_study.run_cell, config, folder, cell, notify)):
+        run = functools.partial(kind.run_cell, config, folder, cell, Relay(notify), stage)
+        if code := _attempt(folder, cell, run):
             return code
         notify(DONE)
 
@@ -80,7 +86,7 @@ def _status_pipe() -> Notify:
     pipe = os.dup(1)
     os.dup2(2, 1)
 
-    def notify(status: dict[str, Any]) -> None:
+    def notify(status: Mapping[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and `_names` is about to end this process
             os.write(pipe, json.dumps(status).encode() + b"\n")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from polyhead.studies import published
 from polyhead.studies.display import DASH, Entry, Table, interval_text, mean_text, p_text, signed
-from polyhead.studies.results import Results
+from polyhead.studies.language import published
+from polyhead.studies.language.results import Results
 from polyhead.studies.statistics import FEWEST_SEEDS, PairedTest, paired_test, stars
 
 __all__ = ["DEAD", "entropy_by_cell", "entropy_changes", "entropy_changes_table", "entropy_levels_table"]

@@ -19,11 +19,16 @@ from rich.console import Console
 from polyhead import cli, huggingface
 from polyhead.errors import PolyheadError
 from polyhead.language import tokenizer
-from polyhead.studies import config as study_config
-from polyhead.studies import grid, language_study, plan, preparation
-from polyhead.studies.config import StudyConfig
+from polyhead.studies import grid, kinds, single
+from polyhead.studies.language import plan, preparation
+from polyhead.studies.language import study as language_study
+from polyhead.studies.language.config import LanguageStudyConfig
+from polyhead.studies.relay import Relay
 
 CLOCKS = ("train_seconds", "evaluation_seconds")
+
+
+Prepared = tuple[LanguageStudyConfig, Path]
 
 
 def quiet(_: object) -> None:
@@ -36,13 +41,13 @@ def numbers(folder: Path) -> dict[str, Any]:
     return {name: {k: v for k, v in values.items() if k not in CLOCKS} for name, values in results.items()}
 
 
-def run_here(study: Path, folder: Path, *options: str) -> StudyConfig:
+def run_here(study: Path, folder: Path, *options: str) -> LanguageStudyConfig:
     """Every cell in this process, by the library alone."""
-    config = study_config.load(study, options)
+    config = kinds.load(study, options)
     grid.open_folder(folder, config)
     preparation.prepare(config, folder, quiet)
     for cell in grid.pending(folder, config):
-        language_study.run_cell(config, folder, cell, quiet)
+        language_study.run_cell(config, folder, cell, Relay(quiet), quiet)
     return config
 
 
@@ -266,7 +271,7 @@ def test_evaluate_agrees_with_the_study_on_the_same_text(
     assert f"{values['perplexity']:.2f}" in printed
     assert f"{values['bits_per_byte']:.4f}" in printed
     assert cli.main(["evaluate", str(tmp_path / "run"), "--text", str(tmp_path / "far.txt")]) == 2
-    assert f"a study of {len(grid.cells_of(config))} cells" in capsys.readouterr().err
+    assert f"a study of {len(config.cells())} cells" in capsys.readouterr().err
 
 
 def test_the_best_weights_are_a_folder_that_transformers_loads(micro_study: Path, tmp_path: Path) -> None:
@@ -285,17 +290,17 @@ def test_the_best_weights_are_a_folder_that_transformers_loads(micro_study: Path
 
 
 @pytest.fixture
-def prepared(micro_study: Path, tmp_path: Path) -> tuple[StudyConfig, Path]:
-    config = study_config.load(micro_study)
+def prepared(micro_study: Path, tmp_path: Path) -> Prepared:
+    config = kinds.load(micro_study)
     preparation.prepare(config, tmp_path / "run", quiet)
     return config, tmp_path / "run"
 
 
-def test_weights_depend_on_the_seed_alone(prepared: tuple[StudyConfig, Path]) -> None:
+def test_weights_depend_on_the_seed_alone(prepared: Prepared) -> None:
     config, folder = prepared
     texts = preparation.open_texts(folder, config)
     state = torch.get_rng_state()
-    softmax1, mixed1, softmax2, _ = (language_study.build_model(config, c, texts) for c in grid.cells_of(config))
+    softmax1, mixed1, softmax2, _ = (language_study.build_model(config, c, texts) for c in config.cells())
     assert torch.equal(torch.get_rng_state(), state)
     pairs = list(zip(softmax1.parameters(), mixed1.parameters(), softmax2.parameters(), strict=True))
     assert all(torch.equal(a, b) for a, b, _ in pairs)
@@ -303,10 +308,10 @@ def test_weights_depend_on_the_seed_alone(prepared: tuple[StudyConfig, Path]) ->
     assert plan.parameters(config.model, config.data.vocabulary) == sum(a.numel() for a, _, _ in pairs)
 
 
-def test_the_loss_is_the_sum_over_predicted_tokens(prepared: tuple[StudyConfig, Path]) -> None:
+def test_the_loss_is_the_sum_over_predicted_tokens(prepared: Prepared) -> None:
     config, folder = prepared
     texts = preparation.open_texts(folder, config)
-    model = language_study.build_model(config, grid.cells_of(config)[1], texts)
+    model = language_study.build_model(config, config.cells()[1], texts)
     ids = torch.from_numpy(texts.train.read(0, 34)).reshape(2, 17)
     loss, weight = language_study.LanguageTask(config, texts).loss(
         model, {"input_ids": ids[:, :-1], "labels": ids[:, 1:]}
@@ -317,7 +322,7 @@ def test_the_loss_is_the_sum_over_predicted_tokens(prepared: tuple[StudyConfig, 
     torch.testing.assert_close(loss, by_hand)
 
 
-def test_texts_keep_to_their_budgets_and_know_their_bytes(prepared: tuple[StudyConfig, Path], tmp_path: Path) -> None:
+def test_texts_keep_to_their_budgets_and_know_their_bytes(prepared: Prepared, tmp_path: Path) -> None:
     config, folder = prepared
     texts = preparation.open_texts(folder, config)
     for name, file in texts.domains.items():
@@ -330,7 +335,7 @@ def test_texts_keep_to_their_budgets_and_know_their_bytes(prepared: tuple[StudyC
     assert all(not texts.tokenizer.decode([i]).strip() for i in texts.whitespace)
 
 
-def test_held_out_documents_are_not_trained_on(prepared: tuple[StudyConfig, Path]) -> None:
+def test_held_out_documents_are_not_trained_on(prepared: Prepared) -> None:
     config, folder = prepared
     texts = preparation.open_texts(folder, config)
     trained = {tuple(texts.train.document(i)) for i in range(texts.train.documents)}
@@ -339,7 +344,9 @@ def test_held_out_documents_are_not_trained_on(prepared: tuple[StudyConfig, Path
     assert not any(document == other[: len(document)] for document in held_out for other in trained)
 
 
-def test_preparing_again_does_nothing_and_a_damaged_file_is_made_again(prepared: tuple[StudyConfig, Path]) -> None:
+def test_preparing_again_does_nothing_and_a_damaged_file_is_made_again(
+    prepared: Prepared,
+) -> None:
     config, folder = prepared
     path = folder / "data" / "domains" / "near.tokens"
     before = path.read_bytes()
@@ -352,13 +359,13 @@ def test_preparing_again_does_nothing_and_a_damaged_file_is_made_again(prepared:
     assert path.read_bytes() == before
 
 
-def test_texts_of_a_corrected_study_are_made_anew(prepared: tuple[StudyConfig, Path], micro_study: Path) -> None:
-    config = study_config.load(micro_study, ["data.vocabulary=280"])
+def test_texts_of_a_corrected_study_are_made_anew(prepared: Prepared, micro_study: Path) -> None:
+    config = kinds.load(micro_study, ["data.vocabulary=280"])
     preparation.prepare(config, prepared[1], quiet)
     assert preparation.open_texts(prepared[1], config).train.vocabulary_size == 280
 
 
-def test_a_source_that_changed_under_a_study_is_refused(prepared: tuple[StudyConfig, Path], tmp_path: Path) -> None:
+def test_a_source_that_changed_under_a_study_is_refused(prepared: Prepared, tmp_path: Path) -> None:
     config, folder = prepared
     (folder / "data" / "train.tokens").unlink()
     (tmp_path / "near.txt").write_text((tmp_path / "far.txt").read_text())
@@ -374,18 +381,18 @@ def test_texts_that_cannot_work_are_one_line(micro_study: Path, tmp_path: Path) 
         "data.corpus=demo:speechs": "did you mean 'speeches'",
     }
     for number, (change, message) in enumerate(cases.items()):
-        config = study_config.load(micro_study, [change])
+        config = kinds.load(micro_study, [change])
         with pytest.raises(PolyheadError, match=message) as caught:
             preparation.prepare(config, tmp_path / str(number), quiet)
         assert "\n" not in str(caught.value)
     empty = tmp_path / "empty.txt"
     empty.touch()
     with pytest.raises(PolyheadError, match=r"empty\.txt"):
-        preparation.prepare(study_config.load(micro_study, [f"data.corpus={empty}"]), tmp_path / "e", quiet)
+        preparation.prepare(kinds.load(micro_study, [f"data.corpus={empty}"]), tmp_path / "e", quiet)
 
 
 def test_train_one_prints_scores(micro_study: Path, tmp_path: Path) -> None:
-    config = study_config.only(study_config.load(micro_study), "softmax", 3)
+    config = kinds.load(micro_study).only("softmax", 3)
     console = Console(record=True, width=100)
-    language_study.train_one(config, tmp_path / "run", grid.cells_of(config)[0], console)
+    single.train_one(config, tmp_path / "run", console)
     assert "bits/byte" in console.export_text()

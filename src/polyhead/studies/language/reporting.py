@@ -10,26 +10,26 @@ from rich.console import Console
 from polyhead.config import to_mapping
 from polyhead.files import read_json
 from polyhead.studies import grid
-from polyhead.studies.page import write_report
+from polyhead.studies.language.config import LanguageStudyConfig
+from polyhead.studies.language.page import write_report
 
 __all__ = ["report"]
 
 
-def report(folder: Path, console: Console) -> Path:
+def report(config: LanguageStudyConfig, folder: Path, console: Console) -> Path:
     """Write tables, figures and page of the study in `folder`, print the tables; returns the path of the page.
 
     Raises:
         PolyheadError: not a study's folder, no finished cell, or cells that may not be compared.
     """
-    config = grid.read_study(folder)
-    for cell in grid.cells_of(config):
+    for cell in config.cells():
         grid.result(folder, cell, config)  # refuses a result that is not this study's
     environment = _read(folder / "environment.json")
     command = environment.pop("command", [])
     texts = _read(folder / "data" / "prepared.json").get("texts", {})
     return write_report(
         folder,
-        grid.cells_of(config),
+        config.cells(),
         to_mapping(config),
         command=command,
         environment=environment,

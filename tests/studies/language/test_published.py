@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyhead.studies import published
+from polyhead.studies.language import published
 
 
 def test_table_2_has_the_papers_counts() -> None:

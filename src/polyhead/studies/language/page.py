@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from rich.console import Console
 
-from polyhead.files import read_json, write_text
-from polyhead.studies import published
-from polyhead.studies.analysis import Analysis, analyse
-from polyhead.studies.answer import answer
-from polyhead.studies.display import Table, to_latex
-from polyhead.studies.figure_style import inline
-from polyhead.studies.figures import Picture, all_figures
-from polyhead.studies.results import collect
-from polyhead.studies.tables import all_tables, print_tables
+from polyhead.files import write_text
+from polyhead.studies.display import Table
+from polyhead.studies.language import published
+from polyhead.studies.language.analysis import Analysis, analyse
+from polyhead.studies.language.answer import answer
+from polyhead.studies.language.figures import all_figures
+from polyhead.studies.language.results import collect
+from polyhead.studies.language.tables import all_tables, print_tables
+from polyhead.studies.pages import Picture, Section, read_environment, render_page, write_files
 
 __all__ = ["render", "write_report"]
 
-# What stands beside what: (heading, introduction, [(tables shown, figures shown, tables folded away)]).
-_SECTIONS: tuple[tuple[str, str, tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...]], ...] = (
+_SECTIONS: tuple[Section, ...] = (
     (
         "In distribution",
         "Held-out text of the training corpus.",
@@ -37,6 +32,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[tuple[tuple[str, ...], tuple[str, ...], t
         "The same models on texts they were not trained on, without adaptation.",
         (
             (("table2_domains",), ("table2_differences",), ("table2_differences",)),
+            (("table2_verdicts",), (), ()),
             (
                 ("table2_tests",),
                 ("table2_heat_map",),
@@ -89,14 +85,9 @@ def write_report(
     if console is not None:
         print_tables(console, analysis, tables)
     if environment is None:
-        path = folder / "environment.json"
-        environment = read_json(path) if path.exists() else {}
+        environment = read_environment(folder)
     report = folder / "report"
-    for table in tables.values():
-        write_text(report / "tables" / f"{table.name}.csv", table.data.to_csv(index=False, lineterminator="\n"))
-        write_text(report / "tables" / f"{table.name}.tex", to_latex(table))
-    for figure in figures.values():
-        write_text(report / "figures" / f"{figure.name}.svg", figure.svg)
+    write_files(report, tables.values(), figures.values())
     page = render(
         analysis,
         tables=tables,
@@ -120,38 +111,20 @@ def render(
     environment: Mapping[str, Any],
     attribution: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The page as text. Whatever comes from data is escaped; only our own SVG is not, whose text matplotlib escapes."""
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string((resources.files("polyhead.studies") / "page.html.j2").read_text(encoding="utf-8"))
-    pictures = {
-        name: {"title": p.title, "caption": p.caption, "svg": Markup(inline(p.svg, name, f"{p.title}. {p.caption}"))}
-        for name, p in figures.items()
-    }
+    """The page as text; see `polyhead.studies.pages.render_page` for what is escaped."""
     keys = list(dict.fromkeys(key for entry in attribution for key in entry))
-    return template.render(
+    return render_page(
+        "language/page.html.j2",
+        tables=tables,
+        figures=figures,
+        study=study,
+        environment=environment,
         analysis=analysis,
         results=analysis.results,
         answer=answer(analysis),
         sections=_SECTIONS,
-        tables=tables,
-        figures=pictures,
-        study=study,
-        name=str(study.get("name", "study")),
-        note=str(study.get("note") or ""),
-        configuration=yaml.safe_dump(_plain(study), sort_keys=False, allow_unicode=True, width=100),
         command=shlex.join(command),
-        environment=yaml.safe_dump(_plain(environment), sort_keys=False, allow_unicode=True, width=100),
         attribution=attribution,
         attribution_keys=keys,
         citation=published.CITATION,
     )
-
-
-def _plain(value: Any) -> Any:
-    """The value in types that YAML writes without tags."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

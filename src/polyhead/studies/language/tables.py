@@ -9,11 +9,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from polyhead.studies import published
-from polyhead.studies.analysis import Analysis
-from polyhead.studies.answer import answer
 from polyhead.studies.display import DASH, Entry, Table, interval_text, mean_text, p_text, to_rich
-from polyhead.studies.domain_tables import (
+from polyhead.studies.language import published
+from polyhead.studies.language.analysis import Analysis
+from polyhead.studies.language.answer import answer
+from polyhead.studies.language.domain_tables import (
     INTERVAL,
     differences_table,
     domains_table,
@@ -23,9 +23,10 @@ from polyhead.studies.domain_tables import (
     other_scores_tables,
     published_domains_table,
     tests_table,
+    verdicts_table,
 )
-from polyhead.studies.entropy_tables import entropy_changes_table, entropy_levels_table
-from polyhead.studies.results import VALIDATION
+from polyhead.studies.language.entropy_tables import entropy_changes_table, entropy_levels_table
+from polyhead.studies.language.results import VALIDATION
 from polyhead.studies.statistics import stars
 
 __all__ = ["all_tables", "print_tables", "validation_table"]
@@ -37,6 +38,7 @@ def all_tables(analysis: Analysis) -> dict[str, Table]:
         validation_table(analysis),
         domains_table(analysis),
         tests_table(analysis),
+        verdicts_table(analysis),
         differences_table(analysis),
         published_domains_table(analysis),
         *other_scores_tables(analysis),
@@ -49,7 +51,8 @@ def all_tables(analysis: Analysis) -> dict[str, Table]:
 def print_tables(console: Console, analysis: Analysis, tables: Mapping[str, Table] | None = None) -> None:
     """Print Tables 1, 2 (with its tests) and 3, what they say, and what is missing, on a rich console."""
     tables = all_tables(analysis) if tables is None else tables
-    shown = ["table1_validation", "table2_domains", "table2_tests", "table3_entropy_changes", "table3_entropy_levels"]
+    shown = ["table1_validation", "table2_domains", "table2_tests", "table2_verdicts"]
+    shown += ["table3_entropy_changes", "table3_entropy_levels"]
     for name in shown:
         if name in tables:
             console.print(to_rich(tables[name], console.width))

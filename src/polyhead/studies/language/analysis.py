@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from polyhead.errors import PolyheadError
-from polyhead.studies.axis import AxisNull, DomainAxis, domain_axis, domain_axis_null
-from polyhead.studies.results import VALIDATION, Results, paired
+from polyhead.studies.language.axis import AxisNull, DomainAxis, domain_axis, domain_axis_null
+from polyhead.studies.language.results import VALIDATION, Results, paired
+from polyhead.studies.language.verdicts import Verdict, verdicts
 from polyhead.studies.statistics import (
     FEWEST_SEEDS,
     PairedTest,
@@ -65,6 +67,12 @@ class Analysis:
         if label == baseline or table.empty or label not in table or baseline not in table:
             return None
         return paired_test(table[baseline], table[label])
+
+    @functools.cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Which mix suits each domain, in the order of the tables."""
+        found = {verdict.domain: verdict for verdict in verdicts(self.results)}
+        return tuple(found[domain] for domain in self.order if domain in found)
 
     @property
     def complete_seeds(self) -> int:

@@ -6,9 +6,10 @@ on the folder is self-contained: cells read tokens only, and a study can be resu
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from tokenizers import Tokenizer
 from polyhead.config import to_mapping
 from polyhead.errors import PolyheadError
 from polyhead.files import read_json, sha256_file, write_json
-from polyhead.language import corpora, demo_texts, domains, token_files, tokenizer
-from polyhead.language.token_files import EncodedDocument, TokenFile
-from polyhead.studies.config import StudyConfig, domain_names
+from polyhead.language import corpora, demo_texts, domains, tokenise, tokenizer
+from polyhead.language.shards import Tokens, files_of, open_tokens
+from polyhead.studies.language.config import DataConfig, LanguageStudyConfig, domain_names
 
 __all__ = ["StudyTexts", "check_sources", "open_texts", "prepare", "text_sources"]
 
@@ -35,13 +36,13 @@ class StudyTexts:
     """What cells read."""
 
     tokenizer: Tokenizer
-    train: TokenFile
-    validation: TokenFile
-    domains: dict[str, TokenFile]
+    train: Tokens
+    validation: Tokens
+    domains: dict[str, Tokens]
     whitespace: frozenset[int]  # ids of the tokens that are white space only
 
 
-def text_sources(config: StudyConfig) -> dict[str, corpora.Corpus]:
+def text_sources(config: LanguageStudyConfig) -> dict[str, corpora.Corpus]:
     """Every text the study reads, by the name of its token file: train, validation, domains/NAME.
 
     Raises:
@@ -62,7 +63,7 @@ def text_sources(config: StudyConfig) -> dict[str, corpora.Corpus]:
     return sources
 
 
-def check_sources(config: StudyConfig) -> list[dict[str, str]]:
+def check_sources(config: LanguageStudyConfig) -> list[dict[str, str]]:
     """One row a domain (title, source, licence, ...) for a plan, without reading or fetching anything.
 
     Raises:
@@ -72,44 +73,95 @@ def check_sources(config: StudyConfig) -> list[dict[str, str]]:
     return [{"name": name} | domains.describe(domains.find(spec)) for name, spec in domain_names(config.data).items()]
 
 
-def prepare(config: StudyConfig, folder: Path, say: Say) -> None:
+def prepare(config: LanguageStudyConfig, folder: Path, say: Say) -> None:
     """Make `folder`/data, or check that what is there is whole and this study's. `say` gets a line a text.
 
-    Damaged or missing files are made again, and must come out as they were: cells may have read the old ones.
+    Goes on where an earlier call was stopped: texts that are done are not done again, and the training part goes on
+    after the chunks that are. Damaged or missing files are made again, and must come out as they were: cells may have
+    read the old ones.
 
     Raises:
         PolyheadError: unreadable or empty sources, no network, a corpus too small for the vocabulary or for one window.
     """
     home = folder / "data"
     settings = json.loads(json.dumps(to_mapping(config.data)))
-    before = read_json(home / "prepared.json") if (home / "prepared.json").exists() else None
-    if before and before["settings"] != settings:
-        before = None  # of a study that was corrected before its first cell
+    before = _earlier(home / "prepared.json", settings)
     if before and _whole(home, before["files"]):
         return
     sources = text_sources(config)
     demo_texts.prepare(names=[c.spec[5:] for c in sources.values() if c.spec.startswith("demo:")], progress=say)
-    say(f"training a tokenizer of {config.data.vocabulary} tokens on {config.data.corpus}")
-    documents = itertools.islice(sources["train"], config.data.tokenizer_documents)
-    made = tokenizer.train(documents, config.data.vocabulary)
-    tokenizer.save(made, home / "tokenizer.json")
-    record: dict[str, Any] = {"settings": settings, "files": {"tokenizer.json": sha256_file(home / "tokenizer.json")}}
-    record["texts"] = {}
+    record = _Unfinished(home, settings, sources)
+    made = _tokenizer(config, sources["train"], record, home, say)
     for name, corpus in sources.items():
-        file = _tokenise(made, corpus, _budget(config, name), home / f"{name}.tokens", spread=name != "train")
+        if record.has(name):
+            continue
+        file = _tokenise(made, corpus, config, name, home / f"{name}.tokens", say)
         _check_length(name, file, config)
         source = _provenance(corpus)
         size = f"{file.tokens:>9,} tokens, {file.documents:,} documents"
         say(f"{name.removeprefix('domains/'):16} {size}: {_credit(source)}")
-        record["files"][f"{name}.tokens"] = sha256_file(file.path)
-        record["texts"][name] = source | {"tokens": file.tokens, "documents": file.documents}
-    changed = [name for name, digest in record["files"].items() if before and before["files"].get(name) != digest]
+        record.add(name, files_of(file), source | {"tokens": file.tokens, "documents": file.documents})
+    done = record.values
+    changed = [name for name, digest in done["files"].items() if before and before["files"].get(name) != digest]
     if changed:
         raise PolyheadError(f"{home / changed[0]}: made again and different: its source has changed; use a new --out")
-    write_json(home / "prepared.json", record)
+    write_json(home / "prepared.json", {key: done[key] for key in ("settings", "files", "texts")})
+    record.path.unlink(missing_ok=True)
 
 
-def open_texts(folder: Path, config: StudyConfig) -> StudyTexts:
+class _Unfinished:
+    """What an interrupted preparation has made so far, in unfinished.json: kept as long as settings and sources are."""
+
+    def __init__(self, home: Path, settings: dict[str, Any], sources: dict[str, corpora.Corpus]) -> None:
+        self.home, self.path = home, home / "unfinished.json"
+        self.values: dict[str, Any] = {"settings": settings, "states": {}, "files": {}, "texts": {}, "files_of": {}}
+        self._states = {name: corpus.state() for name, corpus in sources.items()}
+        earlier = _earlier(self.path, settings) or self.values
+        if earlier["states"].get("train") != self._states["train"]:
+            return  # the tokenizer would be another one, and every token with it
+        for name, files in earlier["files_of"].items():
+            hashes = {file: earlier["files"][file] for file in files}
+            if earlier["states"].get(name) == self._states.get(name) and _whole(home, hashes):
+                self._put(name, hashes, earlier["texts"].get(name))
+
+    def has(self, name: str) -> bool:
+        return name in self.values["files_of"]
+
+    def add(self, name: str, files: list[Path], text: dict[str, Any] | None = None) -> None:
+        self._put(name, {str(file.relative_to(self.home)): sha256_file(file) for file in files}, text)
+        write_json(self.path, self.values)
+
+    def _put(self, name: str, hashes: dict[str, str], text: dict[str, Any] | None) -> None:
+        self.values["states"][name] = self._states.get(name)
+        self.values["files_of"][name] = list(hashes)
+        self.values["files"] |= hashes
+        if text is not None:
+            self.values["texts"][name] = text
+
+
+def _earlier(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The record at `path`, unless it is of other settings: of a study that was corrected before its first cell."""
+    values = dict(read_json(path)) if path.exists() else None
+    if values is None or values["settings"] == settings:
+        return values
+    # a setting that an earlier version did not know was then at its default
+    defaults = {item.name: item.default for item in dataclasses.fields(DataConfig)}
+    return values if {**defaults, **values["settings"]} == settings else None
+
+
+def _tokenizer(
+    config: LanguageStudyConfig, train: corpora.Corpus, record: _Unfinished, home: Path, say: Say
+) -> Tokenizer:
+    path = home / "tokenizer.json"
+    if not record.has(path.name):
+        say(f"training a tokenizer of {config.data.vocabulary} tokens on {config.data.corpus}")
+        documents = itertools.islice(train, config.data.tokenizer_documents)
+        tokenizer.save(tokenizer.train(documents, config.data.vocabulary), path)
+        record.add(path.name, [path])
+    return tokenizer.load(path)
+
+
+def open_texts(folder: Path, config: LanguageStudyConfig) -> StudyTexts:
     """The prepared texts of a study.
 
     Raises:
@@ -121,8 +173,8 @@ def open_texts(folder: Path, config: StudyConfig) -> StudyTexts:
     known = tokenizer.load(home / "tokenizer.json")
     digest = tokenizer.content_hash(known)
 
-    def opened(name: str) -> TokenFile:
-        return TokenFile(home / f"{name}.tokens", digest)
+    def opened(name: str) -> Tokens:
+        return open_tokens(home / f"{name}.tokens", digest)
 
     return StudyTexts(
         tokenizer=known,
@@ -137,23 +189,22 @@ def _whole(home: Path, files: dict[str, str]) -> bool:
     return all((home / name).exists() and sha256_file(home / name) == digest for name, digest in files.items())
 
 
-def _budget(config: StudyConfig, name: str) -> int | None:
+def _budget(config: LanguageStudyConfig, name: str) -> int | None:
     data = config.data
     return {"train": data.train_tokens, "validation": data.validation_tokens}.get(name, data.tokens_per_domain)
 
 
-def _tokenise(made: Tokenizer, corpus: corpora.Corpus, budget: int | None, path: Path, *, spread: bool) -> TokenFile:
-    """Write at most `budget` tokens, of documents spread over the corpus or from its beginning; the last is cut."""
+def _tokenise(
+    made: Tokenizer, corpus: corpora.Corpus, config: LanguageStudyConfig, name: str, path: Path, say: Say
+) -> Tokens:
+    """Write at most the text's budget: the training part from its beginning, others spread over the corpus."""
+    budget = _budget(config, name)
+    if name == "train":
+        return tokenise.write(path, corpus, made, budget=budget, shard_tokens=config.data.shard_tokens, say=say)
     texts: Iterable[str] = corpus
-    if budget is not None and spread:
+    if budget is not None:
         texts = corpora.sample(corpus, max(1, round(budget * _characters_per_token(made, corpus))))
-    return token_files.write(
-        path,
-        _first_tokens(made, texts, budget),
-        tokenizer_hash=tokenizer.content_hash(made),
-        vocabulary_size=made.get_vocab_size(),
-        end_of_text=tokenizer.END_OF_TEXT_ID,
-    )
+    return tokenise.write(path, texts, made, budget=budget, say=say)
 
 
 def _characters_per_token(made: Tokenizer, corpus: corpora.Corpus) -> float:
@@ -162,23 +213,7 @@ def _characters_per_token(made: Tokenizer, corpus: corpora.Corpus) -> float:
     return sum(map(len, texts)) / max(1, tokens)
 
 
-def _first_tokens(made: Tokenizer, texts: Iterable[str], budget: int | None) -> Iterator[EncodedDocument]:
-    left = budget
-    for document in tokenizer.encode(made, texts):
-        if left is not None and len(document.ids) > left:
-            # cut between tokens: each byte of the text is one character of its tokens' byte-level spelling
-            ids = document.ids[:left]
-            spelled = "".join(str(made.id_to_token(int(i))) for i in ids)
-            yield EncodedDocument(ids, len(spelled))
-            return
-        yield document
-        if left is not None:
-            left -= len(document.ids)
-            if left == 0:
-                return
-
-
-def _check_length(name: str, file: TokenFile, config: StudyConfig) -> None:
+def _check_length(name: str, file: Tokens, config: LanguageStudyConfig) -> None:
     least = config.model.n_positions + 1
     if name == "train" and file.tokens < least:
         do = "bring more text or shorten model.n_positions"

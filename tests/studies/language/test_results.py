@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from polyhead.errors import PolyheadError
-from polyhead.studies.results import VALIDATION, collect, loss_curve, paired
+from polyhead.studies.language.results import VALIDATION, collect, loss_curve, paired
 
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_cells import DOMAINS, LABELS, RATIOS, cell, grid, study, write

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from polyhead.errors import PolyheadError
-from polyhead.studies.page import write_report
+from polyhead.studies.language.page import write_report
 
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_cells import DOMAINS, grid, study, write

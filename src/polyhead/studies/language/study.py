@@ -6,11 +6,9 @@ differ in their heads and in nothing else. Both are hashed into result.json, and
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +19,38 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import polyhead
-from polyhead import environment, huggingface
-from polyhead.errors import PolyheadError
-from polyhead.files import write_json
+from polyhead import huggingface
+from polyhead.files import atomic_path, write_json, write_text
 from polyhead.language import head_statistics
 from polyhead.language.scoring import Perplexity, perplexity
-from polyhead.language.token_files import TokenFile
-from polyhead.studies import grid
-from polyhead.studies.config import StudyConfig, fingerprint
-from polyhead.studies.grid import Cell
-from polyhead.studies.preparation import StudyTexts, open_texts, prepare
-from polyhead.training import TokenWindows, TrainingResult, load_best
+from polyhead.language.shards import Tokens
+from polyhead.studies.cells import Cell
+from polyhead.studies.config import fingerprint
+from polyhead.studies.kinds import Say
+from polyhead.studies.language.config import LanguageStudyConfig
+from polyhead.studies.language.plan import print_plan
+from polyhead.studies.language.preparation import StudyTexts, open_texts, prepare
+from polyhead.training import TokenWindows, TrainingResult, divergence, load_best
 from polyhead.training import train as train_model
-from polyhead.training.progress import ProgressDisplay, TrainingProgress
+from polyhead.training.progress import ProgressDisplay
 
-__all__ = ["LanguageTask", "build_model", "measure", "run_cell", "train_one"]
-
-Notify = Callable[[dict[str, Any]], None]
+__all__ = [
+    "LanguageTask",
+    "build_model",
+    "measure",
+    "prepare",
+    "print_plan",
+    "print_result",
+    "replay_cell",
+    "report",
+    "run_cell",
+]
 
 
 class LanguageTask:
     """Next-token prediction, validated by the study's own perplexity on its held-out documents."""
 
-    def __init__(self, config: StudyConfig, texts: StudyTexts) -> None:
+    def __init__(self, config: LanguageStudyConfig, texts: StudyTexts) -> None:
         self.config, self.texts = config, texts
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, int]:
@@ -60,8 +67,8 @@ class LanguageTask:
 
 def measure(
     model: nn.Module,
-    file: TokenFile,
-    config: StudyConfig,
+    file: Tokens,
+    config: LanguageStudyConfig,
     *,
     bootstrap: int | None = None,
     whitespace: Iterable[int] | None = None,
@@ -82,7 +89,7 @@ def measure(
     )
 
 
-def build_model(config: StudyConfig, cell: Cell, texts: StudyTexts) -> huggingface.PolyheadGPT2LMHeadModel:
+def build_model(config: LanguageStudyConfig, cell: Cell, texts: StudyTexts) -> huggingface.PolyheadGPT2LMHeadModel:
     """The cell's model with its initial weights, which depend on the seed alone."""
     size, end = config.model, texts.train.end_of_text
     with torch.random.fork_rng(devices=[]):  # the caller's generator is left as it was
@@ -104,48 +111,8 @@ def build_model(config: StudyConfig, cell: Cell, texts: StudyTexts) -> huggingfa
         )
 
 
-def run_cell(config: StudyConfig, folder: Path, cell: Cell, notify: Notify) -> None:
+def run_cell(config: LanguageStudyConfig, folder: Path, cell: Cell, progress: ProgressDisplay, say: Say) -> None:
     """Train, pick the best checkpoint, measure, and write result.json last. Goes on where an earlier call stopped."""
-    with _threads(config.threads):
-        _train_and_measure(config, folder, cell, _Relay(notify), lambda stage: notify({"stage": stage}))
-
-
-def train_one(config: StudyConfig, folder: Path, cell: Cell, console: Console) -> None:
-    """The study's only cell in this process, shown on `console`; nothing is done when its result is there.
-
-    Raises:
-        PolyheadError: a folder with other cells, which would vanish from its report; or as `prepare` and `train`.
-    """
-    from polyhead.training.lock import folder_lock
-
-    def say(line: str) -> None:
-        console.print(line, soft_wrap=True, markup=False)
-
-    with folder_lock(folder), _threads(config.threads):
-        if (folder / grid.STUDY_FILE).exists() and grid.cells_of(grid.read_study(folder)) != [cell]:
-            raise PolyheadError.of("--out", f"{folder}, a study with other cells", "a folder of its own")
-        grid.open_folder(folder, config)
-        prepare(config, folder, say)
-        if grid.result(folder, cell, config) is None:
-            environment.record(folder, ["polyhead", *sys.argv[1:]])
-            _train_and_measure(config, folder, cell, TrainingProgress(console), say)
-    _print_scores(grid.result(folder, cell, config) or {}, console)
-
-
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Run with that many CPU threads: sums round differently with another number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _train_and_measure(
-    config: StudyConfig, folder: Path, cell: Cell, progress: ProgressDisplay, say: Callable[[str], None]
-) -> None:
     home, texts = cell.folder(folder), open_texts(folder, config)
     model = build_model(config, cell, texts)
     kernel = _kernel(model, config)
@@ -167,23 +134,45 @@ def _train_and_measure(
     measured = _measure_all(model, texts, config, say)
     size = sum(parameter.numel() for parameter in model.parameters())
     made_by = {"kernel": kernel, "model_parameters": size, "evaluation_seconds": time.monotonic() - began}
-    write_json(home / "result.json", _result(config, cell, trained) | made_by | measured)
+    write_json(home / "result.json", _result(config, cell, trained, measured["validation"]) | made_by | measured)
+
+
+def replay_cell(config: LanguageStudyConfig, folder: Path, cell: Cell) -> None:
+    """Run the failing step that a diverged cell kept again; raises as `polyhead.training.divergence.replay`."""
+    texts = open_texts(folder, config)
+    model, task = build_model(config, cell, texts), LanguageTask(config, texts)
+    divergence.replay(cell.folder(folder), model, task, config.training, seed=cell.seed)
+
+
+def report(config: LanguageStudyConfig, folder: Path, console: Console) -> Path:
+    """Tables, figures and page of the finished cells; the page's path. See `polyhead.studies.language.reporting`."""
+    from polyhead.studies.language import reporting  # pandas and matplotlib, which a cell does without
+
+    return reporting.report(config, folder, console)
+
+
+def print_result(result: Mapping[str, Any], console: Console) -> None:
+    """A finished cell's perplexity and bits per byte, validation first."""
+    for name, score in {"validation": result["validation"], **result["domains"]}.items():
+        console.print(f"{name:20} perplexity {score['perplexity']:10.2f}   {score['bits_per_byte']:.3f} bits/byte")
 
 
 def _complete(best: Path, model: huggingface.PolyheadGPT2LMHeadModel, folder: Path) -> None:
     """Make `best`, which holds the weights, a folder that transformers loads: add the configuration and tokenizer."""
-    model.config.save_pretrained(best)
-    shutil.copyfile(folder / "data" / "tokenizer.json", best / "tokenizer.json")
+    write_text(best / "config.json", model.config.to_json_string(use_diff=True))
+    with atomic_path(best / "tokenizer.json") as temporary:
+        shutil.copyfile(folder / "data" / "tokenizer.json", temporary)
 
 
-def _result(config: StudyConfig, cell: Cell, trained: TrainingResult) -> dict[str, Any]:
+def _result(
+    config: LanguageStudyConfig, cell: Cell, trained: TrainingResult, validation: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "format": 1,
         "study": config.name,
         "study_fingerprint": fingerprint(config),
-        "heads": cell.heads,
-        "label": cell.label,
-        "seed": cell.seed,
+        **cell.identity,
+        "headline": f"validation loss {validation['loss']:.4f}",
         "initial_weights_sha256": trained.initial_weights_sha256,
         "batch_stream_sha256": trained.batch_stream_sha256,
         "steps": trained.steps,
@@ -194,9 +183,7 @@ def _result(config: StudyConfig, cell: Cell, trained: TrainingResult) -> dict[st
     }
 
 
-def _measure_all(
-    model: nn.Module, texts: StudyTexts, config: StudyConfig, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _measure_all(model: nn.Module, texts: StudyTexts, config: LanguageStudyConfig, say: Say) -> dict[str, Any]:
     say("measuring validation")
     validation = measure(model, texts.validation, config, whitespace=texts.whitespace)
     domains: dict[str, Any] = {}
@@ -215,7 +202,7 @@ def _summary(measured: Perplexity) -> dict[str, Any]:
     return values
 
 
-def _head_statistics(model: nn.Module, file: TokenFile, config: StudyConfig) -> dict[str, Any]:
+def _head_statistics(model: nn.Module, file: Tokens, config: LanguageStudyConfig) -> dict[str, Any]:
     found = head_statistics.measure(
         model,
         _some_documents(file, config.evaluation.entropy_tokens),
@@ -227,7 +214,7 @@ def _head_statistics(model: nn.Module, file: TokenFile, config: StudyConfig) -> 
     return dict(found.summary())
 
 
-def _some_documents(file: TokenFile, tokens: int) -> list[np.ndarray[Any, Any]]:
+def _some_documents(file: Tokens, tokens: int) -> list[np.ndarray[Any, Any]]:
     """Documents of `tokens` tokens in all, in an order that is random and always the same; the last is cut short."""
     chosen, left = [], tokens
     for index in np.random.default_rng(0).permutation(file.documents):
@@ -239,45 +226,13 @@ def _some_documents(file: TokenFile, tokens: int) -> list[np.ndarray[Any, Any]]:
     return chosen
 
 
-def _kernel(model: huggingface.PolyheadGPT2LMHeadModel, config: StudyConfig) -> str:
-    """Which attention kernel a training step of this model runs on."""
+def _kernel(model: huggingface.PolyheadGPT2LMHeadModel, config: LanguageStudyConfig) -> str:
+    """Which attention kernel a training step of this model runs on; several where its layers differ in that."""
     size = config.model
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if config.training.precision == "bf16" else torch.float32
     shape = (config.training.batch_size, size.n_head, size.n_positions, size.n_embd // size.n_head)
     q = torch.empty(shape, device=device, dtype=dtype, requires_grad=True)
-    plan = polyhead.plan(q, q, q, heads=model.config.heads, is_causal=True, dropout_p=size.dropout)
-    return str(plan.impl)
-
-
-class _Relay:
-    """The training loop's progress as status lines for the engine, a few a second at most."""
-
-    def __init__(self, notify: Notify, every: float = 0.25) -> None:
-        self.notify, self.every, self.sent = notify, every, 0.0
-
-    def begin(self, description: str, total: int, done: int) -> None:
-        """Note where the run starts."""
-        self.total, self.first, self.began = total, done, time.monotonic()
-        self.notify({"stage": "training", "step": done, "steps": total})
-
-    def update(self, done: int, loss: float, tokens_per_second: float) -> None:
-        """Send the step just done."""
-        now = time.monotonic()
-        if now - self.sent < self.every and done < self.total:
-            return
-        self.sent = now
-        left = (self.total - done) * (now - self.began) / max(1, done - self.first)
-        numbers = {"loss": loss, "tokens_per_second": tokens_per_second, "seconds_left": left}
-        self.notify({"stage": "training", "step": done, "steps": self.total, **numbers})
-
-    def note(self, text: str) -> None:
-        """Validations are in metrics.jsonl; nothing to send."""
-
-    def end(self) -> None:
-        """The next stage speaks for itself."""
-
-
-def _print_scores(values: dict[str, Any], console: Console) -> None:
-    for name, score in {"validation": values["validation"], **values["domains"]}.items():
-        console.print(f"{name:20} perplexity {score['perplexity']:10.2f}   {score['bits_per_byte']:.3f} bits/byte")
+    mixes = dict.fromkeys(huggingface.layers_of(model.config))
+    plans = (polyhead.plan(q, q, q, heads=heads, is_causal=True, dropout_p=size.dropout) for heads in mixes)
+    return ", ".join(dict.fromkeys(str(plan.impl) for plan in plans))

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polyhead.studies.config import ModelConfig, StudyConfig, flat_keys
-from polyhead.studies.grid import cells_of
-from polyhead.studies.preparation import check_sources
+from polyhead.studies.config import flat_keys
+from polyhead.studies.language.config import LanguageStudyConfig, ModelConfig
+from polyhead.studies.language.preparation import check_sources
 
 __all__ = ["PAPER", "parameters", "print_plan", "tokens_per_cell"]
 
@@ -39,15 +39,15 @@ def parameters(model: ModelConfig, vocabulary: int) -> int:
     return vocabulary * d + model.n_positions * d + model.n_layer * block + 2 * d
 
 
-def tokens_per_cell(config: StudyConfig) -> int:
+def tokens_per_cell(config: LanguageStudyConfig) -> int:
     """Tokens one model is trained on."""
     training = config.training
     return training.steps * training.batch_size * training.accumulation * config.model.n_positions
 
 
-def print_plan(config: StudyConfig, console: Console) -> None:
+def print_plan(config: LanguageStudyConfig, console: Console) -> None:
     """Print cells, size, tokens, sources and every setting beside the paper's; needs no data and no network."""
-    cells = cells_of(config)
+    cells = config.cells()
     labels = list(dict.fromkeys(cell.label for cell in cells))
     size, tokens = parameters(config.model, config.data.vocabulary), tokens_per_cell(config)
     made_of = f"{len(labels)} head mixes x {len(config.seeds)} seeds"
@@ -66,7 +66,7 @@ def print_plan(config: StudyConfig, console: Console) -> None:
     console.print(_settings(config))
 
 
-def _settings(config: StudyConfig) -> Table:
+def _settings(config: LanguageStudyConfig) -> Table:
     table = Table(title="Settings")
     for column in ("key", "this study", "paper"):
         table.add_column(column, overflow="fold")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,9 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from polyhead.studies.analysis import Analysis
 from polyhead.studies.display import signed
-from polyhead.studies.entropy_tables import entropy_by_cell, entropy_changes, head_types
 from polyhead.studies.figure_style import (
     FOREGROUND,
     QUIET,
@@ -26,19 +23,12 @@ from polyhead.studies.figure_style import (
     style,
     to_svg,
 )
-from polyhead.studies.results import VALIDATION, loss_curve, paired
+from polyhead.studies.language.analysis import Analysis
+from polyhead.studies.language.entropy_tables import entropy_by_cell, entropy_changes, head_types
+from polyhead.studies.language.results import VALIDATION, loss_curve, paired
+from polyhead.studies.pages import Picture
 
-__all__ = ["Picture", "all_figures"]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One figure: `svg` is a stand-alone document, `caption` says what is drawn and how sure it is."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
+__all__ = ["all_figures"]
 
 
 def all_figures(analysis: Analysis) -> dict[str, Picture]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from polyhead.studies import published
-from polyhead.studies.analysis import Analysis
-from polyhead.studies.display import DASH, Entry, Mark, Table, interval_text, mean_text, p_text
-from polyhead.studies.results import VALIDATION, Results, paired
+from polyhead.studies.display import DASH, Entry, Mark, Table, interval_text, mean_text, p_text, signed
+from polyhead.studies.language import published
+from polyhead.studies.language.analysis import Analysis
+from polyhead.studies.language.results import VALIDATION, Results, paired
 from polyhead.studies.statistics import FEWEST_SEEDS, stars
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "other_scores_tables",
     "published_domains_table",
     "tests_table",
+    "verdicts_table",
 ]
 
 INTERVAL = "95 % paired t-intervals over seeds, not corrected for the number of comparisons"
@@ -158,6 +159,40 @@ def tests_table(analysis: Analysis) -> Table:
         data=pd.DataFrame(data),
         notes=(
             "Separated: Holm p below 0.05. Not separated does not mean equal: no margin of equivalence was set.",
+            *few_seeds(analysis),
+        ),
+    )
+
+
+def verdicts_table(analysis: Analysis) -> Table:
+    """Which mix suits which text: the lowest mix of each domain, and how the others stand against it."""
+    results = analysis.results
+    rows, data = [], []
+    for verdict in analysis.verdicts:
+        entries = [Entry(verdict.domain), Entry(str(verdict.seeds)), Entry(verdict.lowest, "best")]
+        for label in results.labels:
+            test, p = verdict.tests.get(label), verdict.adjusted.get(label, math.nan)
+            gap = "lowest" if label == verdict.lowest else DASH
+            if test is not None:
+                gap = f"{signed(test.percent[0], 1)} ({p_text(p)})"
+            entries.append(Entry(gap, "bold" if label in verdict.separated else ""))
+            if test is not None:
+                record = {"domain": verdict.domain, "seeds": verdict.seeds, "lowest": verdict.lowest, "label": label}
+                record |= {"log_perplexity_difference": test.difference, "low": test.low, "high": test.high}
+                data.append(record | {"p": test.p, "holm_p": p, "separated": label in verdict.separated})
+        rows.append(tuple(entries))
+    return Table(
+        name="table2_verdicts",
+        title="Which mix suits which text",
+        caption=f"{how(results, analysis.complete_seeds)}. Lowest: the smallest mean log-perplexity. Others: change of "
+        "perplexity from it in %, and Holm's p of the paired t-test over seeds, corrected over every pair of mixes on "
+        "every domain, so that picking the lowest afterwards is accounted for. Bold: separated, p below 0.05.",
+        columns=("Domain", "Seeds", "Lowest", *results.labels),
+        rows=tuple(rows),
+        data=pd.DataFrame(data),
+        notes=(
+            "Not separated does not mean equal. The table of worst against best asks less, whether the mixes differ at "
+            "all, and so can say yes where no single pair is separated here.",
             *few_seeds(analysis),
         ),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyhead.studies.analysis import SEPARATED, Analysis
 from polyhead.studies.display import interval_text
-from polyhead.studies.results import VALIDATION
+from polyhead.studies.language.analysis import SEPARATED, Analysis
+from polyhead.studies.language.results import VALIDATION
 from polyhead.studies.statistics import FEWEST_SEEDS
 
 __all__ = ["answer"]
+
+_FEW_DOMAINS = 4  # so many domains or fewer are spoken of one by one
 
 
 def answer(analysis: Analysis) -> tuple[str, ...]:
@@ -23,7 +25,7 @@ def answer(analysis: Analysis) -> tuple[str, ...]:
         count = "1 seed" if seeds == 1 else f"{seeds} seeds"
         first = f"This run shows the mechanics, not evidence: with {count} a difference between ratios cannot be told "
         return (first + "from a difference between seeds.", *_in_distribution(analysis))
-    return (_domains(analysis), *_in_distribution(analysis), *_axis(analysis))
+    return (_domains(analysis), *_each_domain(analysis), *_in_distribution(analysis), *_axis(analysis))
 
 
 def _domains(analysis: Analysis) -> str:
@@ -42,6 +44,14 @@ def _domains(analysis: Analysis) -> str:
     rest = f"; on {_names(others)} the ratios are not separated" if others else ""
     count = f"{len(separated)} of {len(results.domains)} domains"
     return f"Perplexity depends on the ratio on {count} ({lowest}){rest}. ({how[0].upper()}{how[1:]}.)"
+
+
+def _each_domain(analysis: Analysis) -> tuple[str, ...]:
+    """Which mix suits which text, where there are few enough texts to say it of each."""
+    said = analysis.verdicts
+    if not 0 < len(said) <= _FEW_DOMAINS:
+        return ()
+    return tuple(f"{verdict.sentence}." for verdict in said) + ("Paired t-tests, Holm over all pairs and domains.",)
 
 
 def _in_distribution(analysis: Analysis) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from polyhead.studies.analysis import NOT_SEPARATED, SEPARATED, TOO_FEW_SEEDS, Analysis, analyse
 from polyhead.studies.display import Entry, Table, escape_latex, interval_text, mean_text, p_text, signed, to_latex
-from polyhead.studies.results import collect
-from polyhead.studies.tables import all_tables, print_tables
+from polyhead.studies.language.analysis import NOT_SEPARATED, SEPARATED, TOO_FEW_SEEDS, Analysis, analyse
+from polyhead.studies.language.results import collect
+from polyhead.studies.language.tables import all_tables, print_tables
 
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_cells import DOMAINS, LABELS, cell, grid, study

@@ -80,7 +80,7 @@ def _read(name: str) -> pd.DataFrame:
 @functools.cache
 def _file(name: str) -> pd.DataFrame:
     text_columns = dict.fromkeys(("label", "domain", "mark", "star", "p_relation", "first", "second", "head_type"), str)
-    file = resources.files("polyhead.studies") / "published" / f"{name}.csv"
+    file = resources.files("polyhead.studies.language") / "published_csv" / f"{name}.csv"
     with file.open(encoding="utf-8") as handle:
         frame = pd.read_csv(handle, dtype=text_columns)
     return frame.fillna({column: "" for column in text_columns if column in frame})

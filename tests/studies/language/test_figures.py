@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from polyhead.studies.analysis import Analysis, analyse
 from polyhead.studies.figure_style import Spread, inline
-from polyhead.studies.figures import all_figures
-from polyhead.studies.results import collect
+from polyhead.studies.language.analysis import Analysis, analyse
+from polyhead.studies.language.figures import all_figures
+from polyhead.studies.language.results import collect
 
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_cells import DOMAINS, LABELS, grid, study, write

@@ -13,6 +13,7 @@ import pandas as pd
 from polyhead import heads as head_specs
 from polyhead.errors import PolyheadError
 from polyhead.files import read_json
+from polyhead.layers import parse_layers
 from polyhead.training.metrics import read_metrics
 
 __all__ = ["VALIDATION", "CellResult", "Results", "check_pairing", "collect", "loss_curve", "paired"]
@@ -116,7 +117,7 @@ def collect(folder: Path, cells: Iterable[Any] | None, study: Mapping[str, Any])
         folder: the study's folder; cells that are not given as results are read from its cells/*/result.json.
         cells: results (the content of result.json) or objects with heads, label, seed and folder(study_folder) (as
             grid.Cell has). None: whatever is in the folder.
-        study: the resolved configuration; its heads, seeds and model.n_head say which cells there should be.
+        study: the resolved configuration; its heads, seeds and model size say which cells there should be.
 
     Raises:
         PolyheadError: no finished cell, a damaged or unknown result, or cells that are not paired.
@@ -217,8 +218,8 @@ def _ordered(found: Mapping[tuple[str, int], CellResult], study: Mapping[str, An
     labels = {cell.label: cell.heads for cell in found.values()}
     seeds = list(dict.fromkeys(cell.seed for cell in found.values()))
     if study.get("heads") and study.get("seeds"):
-        number = int(study.get("model", {}).get("n_head", 0)) or _head_count(found)
-        labels = {head_specs.label(head_specs.parse(heads, number)): heads for heads in study["heads"]}
+        size = _size(study, found)
+        labels = {head_specs.label_layers(parse_layers(heads, *size)): heads for heads in study["heads"]}
         seeds = [int(seed) for seed in study["seeds"]]
     missing = "not run yet"
     return [
@@ -228,11 +229,16 @@ def _ordered(found: Mapping[tuple[str, int], CellResult], study: Mapping[str, An
     ]
 
 
-def _head_count(found: Mapping[tuple[str, int], CellResult]) -> int:
+def _size(study: Mapping[str, Any], found: Mapping[tuple[str, int], CellResult]) -> tuple[int, int]:
+    """Layers and heads of the study's models: as configured, else as the results have them."""
+    known = study.get("model", {})
+    if known.get("n_layer") and known.get("n_head"):
+        return int(known["n_layer"]), int(known["n_head"])
     for cell in found.values():
         for statistics in (cell.values or {}).get("head_statistics", {}).values():
-            return len(statistics["entropy"][0])
-    raise PolyheadError.of("study", "no model.n_head", "the number of heads", "pass the resolved configuration")
+            return len(statistics["entropy"]), len(statistics["entropy"][0])
+    what, do = "no model.n_layer and model.n_head", "pass the resolved configuration"
+    raise PolyheadError.of("study", what, "the numbers of layers and heads", do)
 
 
 def _scores(cells: Sequence[CellResult]) -> pd.DataFrame:
@@ -269,11 +275,11 @@ def _head_rows(cells: Sequence[CellResult]) -> pd.DataFrame:
     rows = []
     for cell in cells:
         for domain, statistics in (cell.values or {}).get("head_statistics", {}).items():
-            types = [head.function.name for head in head_specs.parse(cell.heads, len(statistics["entropy"][0]))]
+            layers = parse_layers(cell.heads, len(statistics["entropy"]), len(statistics["entropy"][0]))
             for layer, entropies in enumerate(statistics["entropy"]):
                 for head, entropy in enumerate(entropies):
                     mass, alive = (_number(statistics[key][layer][head]) for key in ("row_mass", "alive"))
-                    place = (domain, cell.label, cell.seed, layer, head, types[head])
+                    place = (domain, cell.label, cell.seed, layer, head, layers[layer][head].function.name)
                     rows.append((*place, _number(entropy), mass, alive))
     return pd.DataFrame(rows, columns=columns)
 
