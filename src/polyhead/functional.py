@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from polyhead.errors import PolyheadError, nearest
 from polyhead.heads import Head, Heads, parse
-from polyhead.kernels import blocked, dense, native
+from polyhead.kernels import blocked, dense, native, triton
 from polyhead.kernels.call import Call, Rows, Visibility
 
 __all__ = ["Plan", "attention", "plan"]
@@ -21,7 +22,7 @@ __all__ = ["Plan", "attention", "plan"]
 logger = logging.getLogger("polyhead")
 
 # in the order `impl="auto"` prefers them
-KERNELS: dict[str, ModuleType] = {"native": native, "blocked": blocked, "dense": dense}
+KERNELS: dict[str, ModuleType] = {"native": native, "triton": triton, "blocked": blocked, "dense": dense}
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,9 @@ def attention(
         key_lengths: (batch,) integers: sample b's keys from key_lengths[b] on are padding.
         document_ids: (batch, N) integers, with N = M: a token sees only tokens of its own document.
         impl: "auto" takes the fastest kernel that honours the whole call; "native" (CPU, built-in functions, compiled
-            on first use), "blocked" (any device and function, O(N) memory), "dense" (N x M; second derivatives). A
-            named kernel that cannot honour the call raises.
+            on first use), "triton" (GPU, built-in functions and those with a Triton expression), "blocked" (any device
+            and function, O(N) memory), "dense" (N x M; second derivatives). A named kernel that cannot honour the
+            call raises.
         return_rows: also return `Rows`: log row mass and entropy, differentiable, and the largest weight.
 
     Returns:
@@ -115,6 +117,8 @@ def attention(
     chosen = _choose(q, k, v, call, impl)
     if not torch.compiler.is_compiling():
         logger.info("attention %s x %s: %s", tuple(q.shape), tuple(k.shape), chosen)
+        if q.is_cuda and "triton" in chosen.refused:
+            _warn_of_slower_path(chosen.impl, chosen.refused["triton"])
     seen = call.visibility.seen()
     if seen is not None:
         # a weight of 0 does not cancel a NaN, so what nobody sees is replaced by 0
@@ -145,6 +149,11 @@ def plan(
         q, k, v, heads, attn_mask, is_causal, scale, enable_gqa, dropout_p, key_lengths, document_ids, return_rows
     )
     return _choose(q, k, v, call, impl)
+
+
+@functools.cache  # once for every reason
+def _warn_of_slower_path(impl: str, reason: str) -> None:
+    logger.warning("attention on the GPU takes the slower impl=%s; triton cannot: %s", impl, reason)
 
 
 def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, impl: str) -> Plan:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,8 @@ class AttentionFunction:
         derivative: g'(s); by automatic differentiation of `weight` when absent.
         in_place: a cheaper `weight` for blocks of scores: ``in_place(s, upstream)`` may overwrite `s` and returns g(s);
             an `upstream` tensor, when given, is multiplied by g'(s) in place. Derived from the above when absent.
+        triton: log g and its derivative (log g)' as two `triton.jit` functions of a block of float32 scores. With them
+            the GPU kernels run the function; without, "auto" takes a slower kernel there and says so.
         takes_t: whether the score enters as s - log t (see `polyhead.heads` for what t may be).
         shift_invariant: whether adding a constant to a row's scores changes nothing, as for softmax: kernels then keep
             the scores small by subtracting a row maximum.
@@ -54,6 +57,7 @@ class AttentionFunction:
     log_weight: Elementwise | None = None
     derivative: Elementwise | None = None
     in_place: Callable[[Tensor, Tensor | None], Tensor] | None = None
+    triton: tuple[Any, Any] | None = None
     takes_t: bool = False
     shift_invariant: bool = False
     growth_power: float | None = None
@@ -61,7 +65,7 @@ class AttentionFunction:
     notes: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
+        if not isinstance(self.name, str) or not self.name.isidentifier():
             raise PolyheadError.of("name", repr(self.name), "letters, digits and underscores, as in 'relu_squared'")
         if not callable(self.weight):
             raise PolyheadError.of("weight", repr(self.weight), "a function of a tensor of scores")

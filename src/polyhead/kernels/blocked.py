@@ -30,6 +30,8 @@ CAUSAL_ROWS = 128  # small, so that little is computed above the diagonal
 FULL_ROWS = 512
 SCORES = 256 * 1024
 
+_ROUNDED_SCORE = 2.0**20  # above it rounding moves a float32 score by more than a sixteenth
+
 
 def refuses(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str | None:
     """Dropout would need the dropped weights again in the backward; a mask's own gradient is as large as the mask."""
@@ -345,7 +347,7 @@ class _Tiles:
             out *= log_mass.exp()
         entropy, largest = torch.zeros_like(total), torch.zeros_like(total)
         for _, _, logs in self.log_tiles(q, rows):
-            log_shares = logs - log_mass.masked_fill(log_mass == -torch.inf, 0)
+            log_shares = (logs - log_mass.masked_fill(log_mass == -torch.inf, 0)).clamp_(max=0)
             shares = log_shares.exp()
             entropy -= (shares * log_shares.masked_fill_(shares == 0, 0)).sum(-1, keepdim=True)
             largest = torch.maximum(largest, shares.amax(-1, keepdim=True))
@@ -381,12 +383,16 @@ class _Tiles:
             constant = constant * per_mass
             if self.function.normalised:
                 d_out = d_out * per_mass
+        # a share of the row's mass is above 1 only by rounding, which at scores of 1e10 would be e^500
+        huge = shift is not None and bool(shift.abs().amax() > _ROUNDED_SCORE)
         slope_of_log = None
         if row.d_entropy is not None:
             slope_of_log = -row.d_entropy if per_mass is None else -row.d_entropy * per_mass
         dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
         for columns, hidden in self.blocks(rows):
             s = self.scores(q, rows, columns, shift)
+            if huge:
+                s.clamp_(max=0)
             upstream = torch.baddbmm(constant.expand_as(s), d_out, self.v[:, slice(*columns)].mT)
             if slope_of_log is not None:
                 logs = self.log_weight(s)
@@ -407,7 +413,7 @@ class _Tiles:
             with torch.enable_grad():
                 variable = s.requires_grad_()
                 log_slope = slope(self.log_weight(variable), variable)
-            shares = (logs - log_mass).exp()
+            shares = (logs - log_mass).clamp_(max=0).exp_()
             weights = shares if self.function.normalised else logs.exp()
             upstream = weights * (d_out @ self.v[:, slice(*columns)].mT) + shares * row.constant
             if row.d_entropy is not None:

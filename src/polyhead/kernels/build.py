@@ -2,7 +2,7 @@
 
 The library lives in a folder of the user's own, named by everything it depends on (sources, torch, processor, compiler,
 flags), so a change of any of them builds a new one and an old one is never loaded by mistake. Two processes that start
-at once wait for each other; a library is whole or absent.
+at once wait for each other; a library is whole or absent, and its hash is compared before it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from polyhead.files import atomic_path, cache_folder
+from polyhead.files import atomic_path, cache_folder, sha256_file, write_text
 
 __all__ = ["Build", "ensure", "library_folder"]
 
@@ -79,15 +79,17 @@ def ensure() -> Build:
         command = [*compiler, *FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
         home = _private(library_folder())
         library = home / f"native-{_key(compiler, command)}.so"
-        if library.exists():
+        if _whole(library):
             return Build(library)
         with _lock(library.with_suffix(".lock")):
-            if library.exists():  # another process was faster
+            if _whole(library):  # another process was faster
                 return Build(library)
             logger.warning("compiling the native CPU kernels, once (about half a minute): %s", library)
             start = time.perf_counter()
             with atomic_path(library) as temporary:
                 _compile(command, temporary)
+                write_text(_hash_file(library), sha256_file(temporary) + "\n")
+            library.chmod(0o700)  # whatever the umask
             return Build(library, seconds=time.perf_counter() - start)
     except _CannotBuildError as error:
         return Build(reason=str(error))
@@ -117,7 +119,31 @@ def _private(folder: Path) -> Path:
         raise _CannotBuildError(f"{folder} belongs to another user")
     if stat.S_IMODE(status.st_mode) & 0o022:
         raise _CannotBuildError(f"others may write {folder}, and what lies there is executed: chmod 700 it")
+    if stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)
     return folder
+
+
+def _whole(library: Path) -> bool:
+    """Whether the library is there, this user's own, closed to others' writing, and has the hash it was built with.
+
+    One that is not so is built anew.
+    """
+    try:
+        status = library.lstat()
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+        recorded = _hash_file(library).read_text(encoding="ascii").strip()
+        if ours and recorded == sha256_file(library):
+            return True
+    except (OSError, ValueError):
+        if not library.exists():
+            return False
+    logger.warning("%s is not as it was built: building it again", library)
+    return False
+
+
+def _hash_file(library: Path) -> Path:
+    return library.with_suffix(".sha256")
 
 
 def _key(compiler: list[str], command: list[str]) -> str:

@@ -159,7 +159,12 @@ class Visibility:
         """Which keys at least one query sees, bool (B, H, M); None when all are, judging by the cheap rules."""
         if self.key_lengths is None and self.mask is None and self.bias is None:
             return None
-        batches, heads, _, keys = self.shape
+        batches, heads, queries, keys = self.shape
+        lengths = self.key_lengths
+        if lengths is not None and self.mask is None and self.bias is None and self.document_ids is None and queries:
+            # the last query sees every key that is not padding, causal or not: no need to go through tiles
+            real = torch.arange(keys, device=self.device) < lengths[:, None]
+            return real[:, None].expand(batches, heads, keys)
         seen = torch.zeros(batches, heads, keys, dtype=torch.bool, device=self.device)
         for _, columns, visible in self._tiles():
             seen[:, :, slice(*columns)] |= True if visible is None else visible.any(-2)

@@ -12,14 +12,14 @@ faster kernel is slotted in here and nowhere else. What it guarantees, each agai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyhead.errors import PolyheadError
-from polyhead.kernels import native_distance
+from polyhead.kernels import native_distance, triton_distance
 
 __all__ = ["Progress", "distance_sum"]
 
@@ -29,6 +29,9 @@ Progress = Callable[[float], None]
 _TINY = 2.0**-1022
 """The smallest normal float64: a squared distance below it is not accurate, and its gradient fades to zero."""
 
+
+_CALL = 2**27
+"""Distances of one call into the native kernel."""
 
 _BLOCK = {True: 2**18, False: 2**22}
 """Distances held at once on a CPU (True: 2 MB; smaller blocks pay more for calls than they win in cache) and a GPU."""
@@ -70,7 +73,7 @@ class _DistanceSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor | None, progress: Progress | None) -> Tensor:
         wanted = (ctx.needs_input_grad[0], y is not None and ctx.needs_input_grad[1])
-        run = _by_sorting if x.shape[-1] == 1 else _natively if _is_native(x) else _in_blocks
+        run = _way(x)
         total, grad_x, grad_y = run(x, y, wanted, progress)
         ctx.save_for_backward(*(grad for grad in (grad_x, grad_y) if grad is not None))
         ctx.wanted = wanted
@@ -103,45 +106,100 @@ Result = tuple[Tensor, Tensor | None, Tensor | None]
 def _by_sorting(x: Tensor, y: Tensor | None, wanted: tuple[bool, bool], progress: Progress | None) -> Result:
     """One dimension: d/dx_i of the sum is the count of y below x_i minus the count above, and the sum is <x, d/dx>."""
     middle = x.median(dim=1, keepdim=True).values  # so that a far offset costs no digits
-    x = x - middle
-    y = x if y is None else y - middle
-    grad_x, grad_y = _signs(x, y), _signs(y, x)
-    total = (x * grad_x).sum(dim=(1, 2)) + (y * grad_y).sum(dim=(1, 2))
-    if y is x:
-        grad_x = 2 * grad_x
+    xs, x_order = (x - middle).squeeze(-1).sort(dim=1)
+    ys, y_order = (xs, x_order) if y is None else (y - middle).squeeze(-1).sort(dim=1)
+    grad_xs = _ranks(xs) if y is None and not wanted[0] else _signs(xs, ys)
+    grad_ys = grad_xs if y is None else _signs(ys, xs)
+    total = (xs * grad_xs).sum(dim=1) + (ys * grad_ys).sum(dim=1)
     if progress is not None:
         progress(1.0)
-    return total, grad_x if wanted[0] else None, grad_y if wanted[1] else None
+    # of one cloud with itself, either side's gradient is its own
+    grad_x = _unsorted(grad_xs * (2 if y is None else 1), x_order) if wanted[0] else None
+    return total, grad_x, _unsorted(grad_ys, y_order) if wanted[1] else None
 
 
-def _signs(x: Tensor, y: Tensor) -> Tensor:
-    """For each x_i (B, N, 1) the sum over j of sign(x_i - y_j): zero where all of y coincides with it."""
-    others, points = y.squeeze(-1).sort(dim=1).values.contiguous(), x.squeeze(-1).contiguous()
+def _signs(points: Tensor, others: Tensor) -> Tensor:
+    """For each point p_i (B, N) the sum over j of sign(p_i - q_j), zero where all coincide; both in rising order.
+
+    Rising queries search where the last one ended, which is still in cache.
+    """
     below = torch.searchsorted(others, points)
     not_above = torch.searchsorted(others, points, right=True)
-    return (below + not_above - others.shape[1]).to(x.dtype).unsqueeze(-1)
+    return (below + not_above - others.shape[1]).to(points.dtype)
 
 
-def _is_native(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.shape[-1] <= native_distance.MAX_DIMENSION and native_distance.available()
+def _ranks(points: Tensor) -> Tensor:
+    """`_signs` of rising points among themselves where only the sum counts, to which ties contribute nothing anyway."""
+    n = points.shape[1]
+    return torch.arange(1 - n, n, 2, device=points.device, dtype=points.dtype)
+
+
+def _unsorted(values: Tensor, order: Tensor) -> Tensor:
+    """Values (B, N), given in rising order of their points, as (B, N, 1) in the order of the points."""
+    return torch.empty_like(values).scatter_(1, order, values).unsqueeze(-1)
+
+
+def _way(x: Tensor) -> Callable[[Tensor, Tensor | None, tuple[bool, bool], Progress | None], Result]:
+    """The fastest way for points as these."""
+    if x.shape[-1] == 1:
+        return _by_sorting
+    if triton_distance.available(x):
+        return _on_gpu
+    is_native = x.device.type == "cpu" and x.shape[-1] <= native_distance.MAX_DIMENSION
+    return _natively if is_native and native_distance.available() else _in_blocks
+
+
+def _on_gpu(x: Tensor, y: Tensor | None, wanted: tuple[bool, bool], progress: Progress | None) -> Result:
+    """All clouds at once through the GPU kernel: a launch for each gradient, and one at least."""
+    total, grad_x = triton_distance.sums_and_gradients(x, x if y is None else y, wanted[0])
+    grad_y = triton_distance.sums_and_gradients(y, x, True)[1] if y is not None and wanted[1] else None
+    if progress is not None:
+        progress(1.0)
+    return total, 2 * grad_x if y is None and grad_x is not None else grad_x, grad_y
 
 
 def _natively(x: Tensor, y: Tensor | None, wanted: tuple[bool, bool], progress: Progress | None) -> Result:
     """Cloud by cloud through the compiled kernel, in float64: six times as fast as `_in_blocks`."""
-    totals, grads_x, grads_y = [], [], []
-    for number, points in enumerate(x, 1):
-        others = points if y is None else y[number - 1]
-        total, grad_x, grad_y = native_distance.sum_and_gradients(points, others, any(wanted))
-        totals.append(total)
-        grads_x.append(grad_x if y is not None else grad_x + grad_y)
-        grads_y.append(grad_y)
-        if progress is not None:
-            progress(number / len(x))
-    return (
-        torch.stack(totals) if totals else x.new_zeros(0),
-        (torch.stack(grads_x) if grads_x else torch.zeros_like(x)) if wanted[0] else None,
-        (torch.stack(grads_y) if y is not None and grads_y else None) if wanted[1] else None,
-    )
+    total = x.new_zeros(x.shape[0])
+    grad_x = torch.zeros_like(x) if wanted[0] else None
+    grad_y = torch.zeros_like(y) if y is not None and wanted[1] else None
+    for i, points in enumerate(x):
+        others = None if y is None else y[i]
+        for start, stop, block in _native_calls(points, others, any(wanted)):
+            total[i] += block[0]
+            if grad_x is not None:
+                grad_x[i, start:stop] += block[1]
+                if others is None:
+                    grad_x[i, stop:] += block[2]
+            if grad_y is not None:
+                grad_y[i] += block[2]
+            if progress is not None:
+                left = (len(points) - stop) / len(points)
+                progress((i + 1 - (left**2 if others is None else left)) / len(x))
+    return total, grad_x, grad_y
+
+
+def _native_calls(
+    points: Tensor, others: Tensor | None, with_gradient: bool
+) -> Iterator[tuple[int, int, tuple[Tensor, Tensor, Tensor]]]:
+    """Rows start to stop with their sum, their gradient and that of the others: of all, or of the points after stop.
+
+    A call into the kernel tells no progress and hears no Ctrl-C, so it gets as many rows as take about a second.
+    """
+    n, m = len(points), len(points if others is None else others)
+    height = max(1, _CALL // max(m, 1))
+    for start in range(0, n, height):
+        stop = min(start + height, n)
+        rows = points[start:stop]
+        if others is not None:
+            yield start, stop, native_distance.sum_and_gradients(rows, others, with_gradient)
+            continue
+        total, grad_rows, grad_same = native_distance.sum_and_gradients(rows, rows, with_gradient)
+        grad_rows, rest = grad_rows + grad_same, points[stop:]
+        if len(rest):
+            across, grad_across, grad_rest = native_distance.sum_and_gradients(rows, rest, with_gradient)
+            total, grad_rows, rest = total + 2 * across, grad_rows + 2 * grad_across, 2 * grad_rest
+        yield start, stop, (total, grad_rows, rest)
 
 
 def _in_blocks(x: Tensor, y: Tensor | None, wanted: tuple[bool, bool], progress: Progress | None) -> Result:

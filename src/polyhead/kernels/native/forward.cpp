@@ -65,7 +65,7 @@ void weigh_tile(const Tile<T>& t) {
       Floats most[2] = {all(-INFINITY), all(-INFINITY)};
       for (int j = 0; j < end; j += kLanes) {
         Floats log_weight = F::log_weight(score(j));
-        if (!F::always_in_logs) store(scores + j, log_weight);
+        store(scores + j, log_weight);  // softmax's too: made twice, it would round twice, and differ from its own top
         if (partial) log_weight = keep(words[j / kLanes], log_weight, all(-INFINITY));
         most[j / kLanes % 2] = larger(most[j / kLanes % 2], log_weight);
       }
@@ -76,7 +76,7 @@ void weigh_tile(const Tile<T>& t) {
 
     Floats mass[2] = {}, log_sum = {}, most = {};
     auto weigh = [&](int j, Floats& sum) {
-      Floats x = in_logs && !F::always_in_logs ? load(scores + j) : score(j);
+      Floats x = in_logs ? load(scores + j) : score(j);
       Floats log_weight, g;
       if constexpr (in_logs) {
         log_weight = x - top;

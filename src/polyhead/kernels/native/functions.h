@@ -80,7 +80,8 @@ struct LogElu {  // log(1 + s) + 1 above zero, 1 / (1 - s) below
 template <class F, bool in_logs>
 INLINE Weight weigh(Floats s, Floats anchor, Floats& log_weight, bool want_log) {
   if constexpr (in_logs) {
-    log_weight = F::log_weight(s) + anchor;
+    // a share of its row's mass: above 1 only by rounding, which at scores of 1e10 would be e^500
+    log_weight = smaller(F::log_weight(s) + anchor, Floats{});
     Floats g = exp(log_weight);
     return {g, g * F::log_slope(s)};
   } else {

@@ -72,6 +72,7 @@ INLINE float sum(Floats x) {
   return total;
 }
 INLINE Floats larger(Floats x, Floats y) { return y > x ? y : x; }
+INLINE Floats smaller(Floats x, Floats y) { return y < x ? y : x; }
 INLINE float largest(Floats x) {
   float most = x[0];
   for (int i = 1; i < kLanes; i++) most = x[i] > most ? x[i] : most;
