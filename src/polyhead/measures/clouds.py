@@ -21,6 +21,8 @@ def check_cloud(name: str, points: Tensor, *, least: int = 2) -> Tensor:
     """
     if not isinstance(points, Tensor):
         raise PolyheadError.of(name, type(points).__name__, "a torch.Tensor of shape (points, dimension)")
+    if points.is_meta:
+        raise PolyheadError.of(name, "device meta", "a tensor that holds numbers")
     if points.dtype not in _DTYPES:
         raise PolyheadError.of(name, points.dtype, "float32 or float64", f"convert it, e.g. {name}.double()")
     if points.dim() not in (2, 3) or points.shape[-1] < 1 or points.shape[0] < 1:

@@ -13,6 +13,7 @@ bit, whatever the heads, the norm placement and the attention's precision.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -59,7 +60,7 @@ class PointTransformerConfig:
             raise PolyheadError.of("width", self.width, f"a multiple of number_of_heads={self.number_of_heads}")
         if self.norm not in ("post", "pre"):
             raise PolyheadError.of("norm", repr(self.norm), "'post' or 'pre'")
-        if not self.residual_scale > 0 or (self.norm == "pre" and self.residual_scale != 1):
+        if not 0 < self.residual_scale < math.inf or (self.norm == "pre" and self.residual_scale != 1):
             raise PolyheadError.of("residual_scale", self.residual_scale, "a positive number, and 1 with pre-norm")
         if self.attention_precision not in _ATTENTION_DTYPES:
             known = nearest(str(self.attention_precision), _ATTENTION_DTYPES)
