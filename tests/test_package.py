@@ -20,6 +20,7 @@ ORDER = [
     {"environment"},
     {"functions"},
     {"heads"},
+    {"layers"},
     {"kernels"},
     {"functional"},
     {"modules", "huggingface", "training"},

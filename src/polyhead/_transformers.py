@@ -19,35 +19,48 @@ __all__ = ["announce_models"]
 _TABLE = "transformers.models.auto.configuration_auto"
 
 
-class PolyheadGPT2Config:
-    """Stands in transformers' table for `polyhead.huggingface.PolyheadGPT2Config` until that is needed."""
+class _Promise:
+    """Stands in transformers' table for the class of the same name in `polyhead.huggingface` until that is needed."""
 
-    model_type = "polyhead_gpt2"
+    model_type = ""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """The real class's instance."""
-        return _real()(*args, **kwargs)
+        return cls._real()(*args, **kwargs)
 
     @classmethod
     def from_dict(cls, *args: Any, **kwargs: Any) -> Any:
         """The real class's `from_dict`: what AutoConfig calls."""
-        return _real().from_dict(*args, **kwargs)
+        return cls._real().from_dict(*args, **kwargs)
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """The real class's `from_pretrained`."""
-        return _real().from_pretrained(*args, **kwargs)
+        return cls._real().from_pretrained(*args, **kwargs)
+
+    @classmethod
+    def _real(cls) -> Any:
+        from polyhead import huggingface
+
+        return getattr(huggingface, cls.__name__)
 
 
-def _real() -> Any:
-    from polyhead import huggingface
+class PolyheadConfig(_Promise):
+    """The config of any model that `polyhead.huggingface.use` changed."""
 
-    return huggingface.PolyheadGPT2Config
+    model_type = "polyhead"
+
+
+class PolyheadGPT2Config(_Promise):
+    """The config of polyhead's own GPT-2."""
+
+    model_type = "polyhead_gpt2"
 
 
 def _add_to_table(module: ModuleType) -> None:
     if "polyhead.huggingface" not in sys.modules:
-        module.CONFIG_MAPPING.register(PolyheadGPT2Config.model_type, PolyheadGPT2Config, exist_ok=True)
+        for promise in (PolyheadConfig, PolyheadGPT2Config):
+            module.CONFIG_MAPPING.register(promise.model_type, promise, exist_ok=True)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

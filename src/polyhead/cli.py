@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from polyhead.commands.arguments import Parser, positive
+from polyhead.commands.arguments import Parser, positive, seed
 from polyhead.errors import PolyheadError
 
 if TYPE_CHECKING:
@@ -51,12 +51,15 @@ def _report(debug: bool, message: str, code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="polyhead", description="Every attention head its own attention function.")
+    parser.set_defaults(parser=parser)  # for the command that prints its completion
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     shared = Parser(add_help=False)
     shared.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for add in (_add_run, _add_report, _add_train, _add_evaluate, _add_functions, _add_data, _add_bench, _add_build):
+        add(commands, shared)
+    for add in (_add_tails, _add_identifiability, _add_completion):
         add(commands, shared)
     return parser
 
@@ -78,7 +81,8 @@ def _add(commands: _Commands, shared: Parser, name: str, run: str, about: str) -
 
 
 def _add_study_options(parser: Parser) -> None:
-    parser.add_argument("study", metavar="STUDY.yaml", help="the study's configuration, e.g. studies/mofa-demo.yaml")
+    study_help = "the study's YAML file, or the name of one that comes with polyhead, e.g. mofa-demo"
+    parser.add_argument("study", metavar="STUDY", help=study_help)
     parser.add_argument("--out", metavar="DIR", help="run folder; default: runs/<name of the study>")
     set_help = "change one key of the configuration, e.g. --set training.steps=500; may be repeated"
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=set_help)
@@ -89,9 +93,16 @@ def _add_run(commands: _Commands, shared: Parser) -> None:
     about = "Train and evaluate every cell of a study, then write its report. Resumes what is unfinished."
     parser = _add(commands, shared, "run", "study:run", about)
     _add_study_options(parser)
-    parser.add_argument("--engine", choices=["local"], default="local", help="where cells run; local: this machine")
+    engine_help = "where cells run; local: processes of this machine; ray: a Ray cluster"
+    parser.add_argument("--engine", choices=["local", "ray"], default="local", help=engine_help)
     jobs_help = "cells at a time; default: one a GPU, else CPU cores divided by the study's threads"
     parser.add_argument("--jobs", type=positive, metavar="N", help=jobs_help)
+    address_help = "ray: of a cluster that is there, or auto; default: $RAY_ADDRESS, else this machine alone"
+    parser.add_argument("--address", metavar="HOST:PORT", help=address_help)
+    storage_help = "ray: the run folder as a URL, e.g. s3://bucket/run, for machines that share no folder"
+    parser.add_argument("--storage", metavar="URL", help=storage_help)
+    gpus_help = "ray: GPUs of a cell, possibly a fraction; default: 1 where there are any"
+    parser.add_argument("--gpus", type=float, metavar="N", help=gpus_help)
 
 
 def _add_report(commands: _Commands, shared: Parser) -> None:
@@ -106,6 +117,8 @@ def _add_train(commands: _Commands, shared: Parser) -> None:
     _add_study_options(parser)
     parser.add_argument("--heads", help="the head mix, e.g. 'softmax*2 + sigmoid*2'; default: the study's first")
     parser.add_argument("--seed", type=int, help="default: the study's first")
+    replay_help = "run the failing step that a diverged cell kept again, e.g. runs/mofa-demo/cells/..."
+    parser.add_argument("--replay", metavar="CELL", help=replay_help)
 
 
 def _add_evaluate(commands: _Commands, shared: Parser) -> None:
@@ -127,11 +140,14 @@ def _add_functions(commands: _Commands, shared: Parser) -> None:
 
 
 def _add_data(commands: _Commands, shared: Parser) -> None:
-    about = "Fetch and check the demo texts, and say where they come from."
+    about = "Fetch and check the demo texts, or say what preparing a study's texts would take."
     parser = _add(commands, shared, "data", "data:data", about)
-    parser.add_argument("what", choices=["demo"], help="demo: the embedded texts of the demo studies")
-    names_help = "texts, or groups of them: default, extended, unverified; without any: default"
+    what_help = "demo: the embedded texts of the demo studies; plan: documents, tokens, bytes, time and disk of a study"
+    parser.add_argument("what", choices=["demo", "plan"], help=what_help)
+    names_help = "demo: texts, or groups of them (default, extended, unverified); plan: the study, STUDY.yaml"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
+    set_help = "plan: change one key of the study's configuration; may be repeated"
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=set_help)
 
 
 def _add_build(commands: _Commands, shared: Parser) -> None:
@@ -142,3 +158,43 @@ def _add_build(commands: _Commands, shared: Parser) -> None:
 def _add_bench(commands: _Commands, shared: Parser) -> None:
     parser = _add(commands, shared, "bench", "bench:bench", "Measure polyhead against PyTorch on this machine.")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="attention ...", help="what to measure, and how")
+
+
+def _add_tails(commands: _Commands, shared: Parser) -> None:
+    about = "The tail of your own samples, which attention functions it suits, and how far apart two samples are."
+    parser = _add(commands, shared, "tails", "tails:tails", about)
+    parser.add_argument("sample", metavar="A.csv", help="rows of numbers, one or more columns, with or without header")
+    parser.add_argument("other", metavar="B.csv", nargs="?", help="of the same columns: also the distance between both")
+    parser.add_argument("--columns", metavar="NAME,NAME", help="read these columns only; default: all")
+    fraction_help = "share of the largest values whose index is judged; default: 0.05"
+    parser.add_argument("--fraction", type=float, default=0.05, metavar="F", help=fraction_help)
+    parser.add_argument("--tail", choices=["both", "upper", "lower"], default="both", help="default: both, folded")
+    centre_help = "c in |x - c| + s, what the index is taken of; default: the column's median"
+    parser.add_argument("--centre", type=float, metavar="C", help=centre_help)
+    scale_help = "s; default: the median distance from c. Of a benchmark's marginals: --centre 1 --scale 1"
+    parser.add_argument("--scale", type=float, metavar="S", help=scale_help)
+    exact_help = "all pairs however many there are; default: sliced beyond 20,000 rows"
+    parser.add_argument("--exact", action="store_true", help=exact_help)
+    _add_test_options(parser)
+    parser.add_argument("--plot", metavar="FILE", help="write the Hill plots (.svg, .png or .pdf)")
+
+
+def _add_identifiability(commands: _Commands, shared: Parser) -> None:
+    about = "Table 2 of the heavy-tails paper: which operators can be learned from input laws, tried by simulation."
+    parser = _add(commands, shared, "identifiability", "identifiability:identifiability", about)
+    parser.add_argument("--points", type=positive, default=2048, metavar="N", help="of every sample; default: 2048")
+    _add_test_options(parser)
+
+
+def _add_test_options(parser: Parser) -> None:
+    permutations_help = "relabellings behind a p-value; default: 199"
+    parser.add_argument("--permutations", type=positive, default=199, metavar="N", help=permutations_help)
+    parser.add_argument("--seed", type=seed, default=0, help="of whatever is drawn; default: 0")
+    parser.add_argument("--json", metavar="FILE", help="also write all of it to FILE as JSON")
+    parser.add_argument("--csv", metavar="FILE", help="also write the table to FILE as CSV")
+
+
+def _add_completion(commands: _Commands, shared: Parser) -> None:
+    about = "Print a script by which your shell completes polyhead: source <(polyhead completion bash)."
+    parser = _add(commands, shared, "completion", "completion:completion", about)
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"])

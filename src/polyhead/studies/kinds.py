@@ -11,6 +11,7 @@ from rich.console import Console
 
 from polyhead.config import from_mapping
 from polyhead.errors import PolyheadError
+from polyhead.studies import shipped
 from polyhead.studies.config import StudyConfig, known_keys
 from polyhead.studies.yaml_file import apply_override, read_yaml
 from polyhead.training.progress import ProgressDisplay
@@ -56,11 +57,13 @@ def implementation(config: StudyConfig) -> Implementation:
 def load(path: str | Path, overrides: Iterable[str] = ()) -> StudyConfig:
     """Read and check the study in YAML file `path`, with `overrides` such as ``training.steps=500`` applied.
 
+    `path` may also be the bare name of a study that comes with polyhead, such as ``mofa-demo``.
+
     Raises:
         PolyheadError: missing, unreadable or empty file, broken YAML, unknown or repeated key, wrong type, or values
             that do not fit together.
     """
-    values = read_yaml(path)
+    values = read_yaml(shipped.find(path))
     known = known_keys(_config_type(values))
     for override in overrides:
         apply_override(values, override, known)
