@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import polyhead
 from polyhead.functions import attention_functions
-from polyhead.heads import Head, format, label, parse, softmax_share
+from polyhead.heads import Head, format, label, label_layers, parse, softmax_share
 
 BUILT_IN = list(attention_functions().values())
 
@@ -83,3 +83,47 @@ def test_softmax_share_compares_across_sizes():
 def test_errors(heads, line):
     with pytest.raises(polyhead.PolyheadError, match=line):
         parse(heads, 12)
+
+
+def test_a_share_of_the_heads():
+    for number, expected in ((4, "softmax*3 + sigmoid(t=8)*1"), (12, "softmax*9 + sigmoid(t=8)*3")):
+        assert format(parse("softmax*75% + sigmoid*25 %", number, default_t=8)) == expected
+    with pytest.raises(
+        polyhead.PolyheadError, match=r"heads: softmax\*75%: got 18.75 of 25 heads, expected whole heads"
+    ):
+        parse("softmax*75% + sigmoid*25%", 25)
+    with pytest.raises(polyhead.PolyheadError, match=r"got 3 heads"):
+        parse("softmax*75%", 4)
+
+
+def test_labels_of_layers():
+    half, all_softmax = parse("softmax*2 + sigmoid*2", 4, default_t=8), parse("softmax", 4)
+    assert label_layers([half] * 3) == "2:2"
+    assert label_layers([all_softmax, half, half]) == "4:0 x1, 2:2 x2"
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """An installed package that brings functions, as pip would have left it."""
+    (tmp_path / "some_functions.py").write_text(
+        "import polyhead, torch\n"
+        "squared = polyhead.AttentionFunction('relu_squared', weight=lambda s: torch.relu(s) ** 2, normalised=True)\n"
+        "other = squared\n"
+    )
+    info = tmp_path / "some_functions-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-functions\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[polyhead.functions]\nrelu_squared = some_functions:squared\nmisnamed = some_functions:other\n"
+        "broken = some_functions:missing\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("package")
+def test_a_function_of_an_installed_package_is_found_by_name():
+    assert format(parse("relu_squared*3 + softmax", 4)) == "relu_squared*3 + softmax*1"
+    with pytest.raises(polyhead.PolyheadError, match=r"misnamed: some_functions:other: got .*named misnamed"):
+        parse("misnamed", 4)
+    with pytest.raises(polyhead.PolyheadError, match=r"broken: some_functions:missing cannot be loaded"):
+        parse("broken", 4)

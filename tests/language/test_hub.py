@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from polyhead.errors import PolyheadError
 from polyhead.language import corpora, domains, hub
-from polyhead.language.hub_texts import HUB_TEXTS, HubText
+from polyhead.language.hub_texts import HUB_TEXTS, OTHER_CORPORA, HubText, find
 
 ROWS: dict[str, dict[str, list[Any]]] = {
     "plain": {"*": ["first", "second", " ", "third"]},
@@ -209,3 +210,60 @@ def test_a_failure_while_reading_is_one_line(tmp_path: Path) -> None:
 def test_unknown_name() -> None:
     with pytest.raises(PolyheadError, match="did you mean 'pubmed'"):
         hub.load("pubmde")
+
+
+def test_fineweb_loads_as_the_papers_corpus_does(tmp_path: Path) -> None:
+    text = OTHER_CORPORA["fineweb"]
+    main_branch(tmp_path, text, table(text))
+    corpus = corpora.load("hub:fineweb", hub_root=tmp_path)
+    assert list(corpus) == DOCUMENTS["plain"]
+    assert corpus.record()["source"] == "HuggingFaceFW/fineweb"
+
+
+def test_c4_reads_only_the_files_it_names(tmp_path: Path) -> None:
+    folder = tmp_path / "allenai/c4/en"
+    folder.mkdir(parents=True)
+    for number in (0, 39, 40, 1023):
+        with gzip.open(folder / f"c4-train.{number:05d}-of-01024.json.gz", "wt") as file:
+            file.write(json.dumps({"text": f"file {number}", "timestamp": "2019", "url": "u"}) + "\n")
+    corpus = corpora.load("hub:c4", hub_root=tmp_path)
+    assert list(corpus) == ["file 0", "file 39"]
+    assert corpus.record()["config"] == "en/c4-train.000[0-3]?-of-01024.json.gz"
+
+
+def test_any_data_set_by_its_description(tmp_path: Path) -> None:
+    own = HubText("x", "x", "someone/letters", "en", "test", ("body",), parquet="en/test")
+    main_branch(tmp_path, own, table(own))
+    name = "someone/letters?config=en&split=test&column=body"
+    assert list(corpora.load(f"hub:{name}", hub_root=tmp_path)) == DOCUMENTS["plain"]
+    assert list(corpora.load(f"hub:{name}&rows=2", hub_root=tmp_path)) == ["first", "second"]
+    row = domains.describe(domains.find(f"hub:{name}"))
+    assert (row["source"], row["license"], row["fallback"]) == ("someone/letters", "not stated", "parquet branch")
+    with pytest.raises(PolyheadError, match=r"\(main\): no column text \(it has body, other\).*\(parquet\): no folder"):
+        list(corpora.load("hub:someone/letters?config=en&split=test", hub_root=tmp_path))
+    files = find("a/b?files=data/*.jsonl")
+    assert (files.files, files.parquet, files.split, files.columns) == ("data/*.jsonl", None, "train", ("text",))
+
+
+def test_any_data_set_falls_back_to_the_parquet_branch(tmp_path: Path) -> None:
+    own = HubText("x", "x", "someone/letters", None, "train", ("text",), parquet="default/train")
+    script_branch(tmp_path, own)
+    parquet_branch(tmp_path, own, table(own))
+    corpus = corpora.load("hub:someone/letters", hub_root=tmp_path)
+    assert list(corpus) == DOCUMENTS["plain"]
+    assert corpus.record()["branch"] == "parquet"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("someone/letters?confg=en", r"got hub:someone/letters\?confg=en, expected config, split, column, files, rows"),
+        ("someone/letters?split=", r"each at most once"),
+        ("someone/letters?split=a&split=b", r"each at most once"),
+        ("someone/letters?rows=-1", r"rows: got -1, expected a whole number, 1 or more"),
+        ("fineweb2", r"did you mean 'fineweb'"),
+    ],
+)
+def test_descriptions_that_cannot_be_read(name: str, message: str) -> None:
+    with pytest.raises(PolyheadError, match=message):
+        corpora.load(f"hub:{name}")

@@ -7,7 +7,9 @@ import gzip
 import hashlib
 import io
 import logging
+import lzma
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,8 +27,15 @@ __all__ = ["Archive", "ArchiveReader", "fetch"]
 
 logger = logging.getLogger(__name__)
 
+# what the readers of zip, gzip and bzip2 raise on bytes that are not what they should be
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, struct.error)
 #: No text of ours comes near this; a member that unpacks to more is refused before it fills the memory.
 LARGEST_MEMBER = 256 * 2**20
+
+#: Text packs to about a third, a tenth at the best, and zlib's own limit is 1032; beyond it a small file is a bomb.
+LARGEST_RATIO = 200
+_RATIO_FROM = 2**20  # bytes unpacked: below, a ratio says nothing
+MOST_MEMBERS = 100_000
 
 # One wheel for every machine: pip picks by these tags instead of by the interpreter and system that happen to run it.
 _PURE = ("--python-version", "3.11")
@@ -136,14 +145,14 @@ def _pip_download(archive: Archive, destination: Path, folder: Path) -> None:
 
 
 class ArchiveReader:
-    """Reads members of a zip archive in memory, each up to a size limit; nothing is ever written to disk.
+    """Reads members of a zip archive in memory, each up to a size and a ratio limit; nothing is ever written to disk.
 
     Args:
         source: path of the archive, or its bytes (an archive inside an archive).
         members: sha256 of members that must be checked when they are read.
 
     Raises:
-        PolyheadError: not a zip archive, or a member name that points outside it.
+        PolyheadError: not a zip archive, too many members, or a member name that points outside it.
     """
 
     def __init__(self, source: Path | bytes, members: Mapping[str, str] | None = None) -> None:
@@ -151,12 +160,21 @@ class ArchiveReader:
         self._pins = dict(members or {})
         try:
             self._zip = zipfile.ZipFile(source if isinstance(source, Path) else io.BytesIO(source))
-        except (zipfile.BadZipFile, OSError) as error:
+        except _DAMAGE as error:
             raise PolyheadError.of(self.path, str(error), "a zip archive", "delete it and run again") from None
-        for name in self._zip.namelist():
+        try:
+            self._check_names()
+        except PolyheadError:
+            self._zip.close()
+            raise
+
+    def _check_names(self) -> None:
+        names = self._zip.namelist()
+        if len(names) > MOST_MEMBERS:
+            raise PolyheadError.of(self.path, f"{len(names)} members", f"at most {MOST_MEMBERS}", "delete it")
+        for name in names:
             parts = PurePosixPath(name.replace("\\", "/"))
             if parts.is_absolute() or ".." in parts.parts or ":" in "".join(parts.parts[:1]):
-                self._zip.close()
                 raise PolyheadError.of(self.path, f"member {name!r}", "member names inside the archive", "delete it")
 
     def __enter__(self) -> ArchiveReader:
@@ -173,33 +191,46 @@ class ArchiveReader:
         """The bytes of member `name`.
 
         Raises:
-            PolyheadError: no such member, damaged, larger than `limit` bytes, or a pinned hash that differs.
+            PolyheadError: no such member, damaged, encrypted, larger than `limit` bytes or packed more than
+                `LARGEST_RATIO` times, or a pinned hash that differs.
         """
         try:
+            packed = self._zip.getinfo(name).compress_size
             with self._zip.open(name) as file:
-                data = self._bounded(file, name, limit)
+                data = self._bounded(file, name, limit, packed)
         except KeyError:
             raise PolyheadError.of(self.path, "no such member", name, "delete it and run again") from None
+        except PolyheadError:
+            raise
+        except _DAMAGE as error:  # a password, a method of packing we do not have, a header that lies
+            raise PolyheadError.of(f"{self.path}:{name}", f"damaged ({error})", "a whole member", "delete it") from None
         self._check(name, data)
         return data
 
     def read_gzip(self, name: str, limit: int = LARGEST_MEMBER) -> bytes:
         """The unpacked bytes of the gzip member `name`; errors as `read`."""
-        with gzip.open(io.BytesIO(self.read(name, limit))) as file:
-            return self._bounded(file, name, limit)
+        packed = self.read(name, limit)
+        with gzip.open(io.BytesIO(packed)) as file:
+            return self._bounded(file, name, limit, len(packed))
 
     def read_bzip2(self, name: str, limit: int = LARGEST_MEMBER) -> bytes:
         """The unpacked bytes of the bzip2 member `name`; errors as `read`."""
-        with bz2.open(io.BytesIO(self.read(name, limit))) as file:
-            return self._bounded(file, name, limit)
+        packed = self.read(name, limit)
+        with bz2.open(io.BytesIO(packed)) as file:
+            return self._bounded(file, name, limit, len(packed))
 
-    def _bounded(self, file: IO[bytes] | gzip.GzipFile, name: str, limit: int) -> bytes:
+    def _bounded(self, file: IO[bytes] | gzip.GzipFile, name: str, limit: int, packed: int) -> bytes:
+        ratio = max(_RATIO_FROM, LARGEST_RATIO * packed)
         try:
-            data = file.read(limit + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            data = file.read(min(limit, ratio) + 1)
+        except _DAMAGE as error:
             raise PolyheadError.of(f"{self.path}:{name}", f"damaged ({error})", "a whole member", "delete it") from None
         if len(data) > limit:
             raise PolyheadError.of(f"{self.path}:{name}", f"more than {limit} bytes unpacked", f"at most {limit}")
+        if len(data) > ratio:
+            got = f"{packed} bytes that unpack to more than {ratio}"
+            expected = f"text, which packs less than {LARGEST_RATIO} times"
+            raise PolyheadError.of(f"{self.path}:{name}", got, expected, "delete it")
         return data
 
     def _check(self, name: str, data: bytes) -> None:

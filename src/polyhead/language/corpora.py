@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from polyhead.errors import PolyheadError, nearest
-from polyhead.language import text_files
+from polyhead.language import hub_texts, text_files
 from polyhead.language.demo_texts import RECORD_SEPARATOR, demo_texts, documents
 
 __all__ = ["Corpus", "hold_out", "load", "sample"]
@@ -24,7 +26,7 @@ class Corpus:
     """Documents (str), the same and in the same order every time it is iterated. Build it with `load`.
 
     Args:
-        spec: ``demo:NAME``, ``hub:NAME`` or a path.
+        spec: ``demo:NAME``, ``hub:NAME``, ``hub:OWNER/NAME?config=...`` or a path.
         split: None for every document, else the part `hold_out` gives.
         cache: folder of the demo texts; None for the default.
         column: field or column of .jsonl and .parquet.
@@ -34,6 +36,7 @@ class Corpus:
         limit_documents: stop after so many documents (of the split).
         limit_characters: stop after the document that reaches so many characters (of the split).
         hub_root: folder with local copies of hub repositories; see `polyhead.language.hub`.
+        hub_streaming: read a hub text as it comes over the network, without downloading it first.
     """
 
     spec: str
@@ -46,6 +49,7 @@ class Corpus:
     limit_documents: int | None = None
     limit_characters: int | None = None
     hub_root: str | os.PathLike[str] | None = None
+    hub_streaming: bool = False
 
     def __iter__(self) -> Iterator[str]:
         """Yield the documents.
@@ -79,8 +83,17 @@ class Corpus:
         elif kind == "hub":
             from polyhead.language import hub
 
-            record |= hub.load(name, root=self.hub_root).record()
+            record |= hub.load(name, root=self.hub_root, streaming=self.hub_streaming).record()
         return record
+
+    def state(self) -> str:
+        """Changes when the text may have: for files of your own their names, sizes and times, else pins or commit."""
+        known: Any = self.record()
+        path = Path(self.spec).expanduser()
+        if not self.spec.startswith(("demo:", "hub:")):
+            files = sorted(path.rglob("*")) if path.is_dir() else [path]
+            known = [known, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]]
+        return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
     def _all(self) -> Iterable[str]:
         kind, _, name = self.spec.partition(":")
@@ -89,7 +102,7 @@ class Corpus:
         if kind == "hub":
             from polyhead.language import hub  # imports `datasets`, which only this kind needs
 
-            found: Iterable[str] = hub.load(name, root=self.hub_root)
+            found: Iterable[str] = hub.load(name, root=self.hub_root, streaming=self.hub_streaming)
             return found
         return text_files.read(Path(self.spec).expanduser(), self.column, self.separator)
 
@@ -105,6 +118,7 @@ class Corpus:
 def load(spec: str | os.PathLike[str], *, split: Split | None = None, **options: Any) -> Corpus:
     """The corpus `spec`: ``demo:NAME``, ``hub:NAME``, or a file or folder of .txt, .jsonl and .parquet files.
 
+    - hub: a text `polyhead.language.hub_texts` names, or any data set, described as it says there.
     - .txt: one document a file, or several parted by lines that hold only `separator` (default: the ASCII record
       separator U+001E; ``separator=""`` parts at blank lines).
     - .jsonl: one object a line, its field `column`. .parquet: the column `column`; null values are left out.
@@ -123,12 +137,11 @@ def load(spec: str | os.PathLike[str], *, split: Split | None = None, **options:
     if split not in (None, "train", "validation"):
         raise PolyheadError.of("split", repr(split), "train, validation or nothing")
     kind, colon, name = spec.partition(":")
-    if colon and kind in ("demo", "hub"):
-        from polyhead.language.hub_texts import HUB_TEXTS
-
-        known = demo_texts() if kind == "demo" else HUB_TEXTS
-        if name not in known:
-            raise PolyheadError.of("corpus", spec, f"{kind}:NAME of a known text", nearest(name, known))
+    if colon and kind == "hub":
+        hub_texts.find(name)
+    elif colon and kind == "demo":
+        if name not in demo_texts():
+            raise PolyheadError.of("corpus", spec, "demo:NAME of a known text", nearest(name, demo_texts()))
     elif not spec or not Path(spec).expanduser().exists():
         raise PolyheadError.of(
             "corpus", spec or "nothing", "demo:NAME, hub:NAME, or an existing file or folder", _suggest(spec)
@@ -137,9 +150,8 @@ def load(spec: str | os.PathLike[str], *, split: Split | None = None, **options:
 
 
 def _suggest(spec: str) -> str:
-    from polyhead.language.hub_texts import HUB_TEXTS
-
-    known = [f"demo:{name}" for name in demo_texts()] + [f"hub:{name}" for name in HUB_TEXTS]
+    on_the_hub = hub_texts.HUB_TEXTS | hub_texts.OTHER_CORPORA
+    known = [f"demo:{name}" for name in demo_texts()] + [f"hub:{name}" for name in on_the_hub]
     bare = [
         name for name in known if name.partition(":")[2] == spec.partition(":")[2] or name.partition(":")[2] == spec
     ]
@@ -182,10 +194,14 @@ def sample(documents: Iterable[str], characters: int, seed: int = 0) -> list[str
     """Documents of about `characters` characters in all, spread over the corpus rather than its beginning.
 
     Documents are taken in the order of a hash of (seed, their number) until they hold `characters`, and given back in
-    their own order. Iterates twice, so `documents` must be re-iterable (a `Corpus` or a list).
+    their own order. Reads once, and holds no more than it gives back and one document.
     """
-    lengths = [len(document) for document in documents]
-    order = sorted(range(len(lengths)), key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())
-    totals = itertools.accumulate((lengths[i] for i in order), initial=0)
-    chosen = {i for i, before in zip(order, totals, strict=False) if before < characters}
-    return [document for i, document in enumerate(documents) if i in chosen]
+    kept: list[tuple[int, int, str]] = []  # a heap, the document with the largest hash first
+    size = 0
+    for number, document in enumerate(documents):
+        key = int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest())
+        heapq.heappush(kept, (-key, number, document))
+        size += len(document)
+        while kept and size - len(kept[0][2]) >= characters:
+            size -= len(heapq.heappop(kept)[2])
+    return [document for _, document in sorted((number, document) for _, number, document in kept)]

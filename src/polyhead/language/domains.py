@@ -10,6 +10,7 @@ from typing import Any
 from polyhead.language import corpora
 from polyhead.language.demo_texts import DemoText, demo_texts
 from polyhead.language.hub_texts import HUB_TEXTS, HubText
+from polyhead.language.hub_texts import find as find_hub_text
 
 __all__ = ["DEMO_DOMAINS", "PAPER_DOMAINS", "Domain", "describe", "find"]
 
@@ -54,7 +55,7 @@ def find(spec: str | os.PathLike[str]) -> Domain:
     if kind == "demo":
         return _demo(demo_texts()[name])
     if kind == "hub":
-        return _hub(HUB_TEXTS[name])
+        return _hub(find_hub_text(name))
     path = Path(corpus.spec)
     return Domain(path.stem, path.stem, corpus.spec, corpus.spec, "yours to know", "your own")
 
@@ -65,9 +66,9 @@ def describe(domain: Domain) -> dict[str, str]:
     row |= {"status": domain.status}
     kind, _, name = domain.spec.partition(":")
     if kind == "hub":
-        text = HUB_TEXTS[name]
+        text = find_hub_text(name)
         row |= {
-            "config": text.config or "default",
+            "config": text.files or text.config or "default",
             "split": text.split,
             "columns": ", ".join(text.columns),
             "handling": text.handling + (f", first {text.rows} rows" if text.rows else ""),

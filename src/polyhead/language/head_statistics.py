@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from polyhead.errors import PolyheadError
-from polyhead.heads import format
-from polyhead.huggingface import heads_of, recorded_rows
+from polyhead.huggingface import layers_of, recorded_rows
 from polyhead.kernels.call import Rows
 from polyhead.language.windows import Batch, check_call, check_vocabulary, cut, evaluation_mode
+from polyhead.layers import format_layers
 
 __all__ = ["ALIVE_MASS", "DEAD_SHARE", "HeadStatistics", "measure"]
 
@@ -108,8 +108,8 @@ def measure(
             rows_done += int(batch.scored.sum())
             if progress is not None:
                 progress(rows_done, windows.tokens)
-    heads = heads_of(model.config)
-    normalised = np.array([head.function.normalised for head in heads])
+    layers = layers_of(model.config)
+    normalised = np.array([[head.function.normalised for head in heads] for heads in layers])  # (layers, heads)
     entropy, log_mass, row_mass, alive = (sums / rows_done).numpy()
     return HeadStatistics(
         entropy=entropy,
@@ -117,7 +117,7 @@ def measure(
         row_mass=np.where(normalised, np.nan, row_mass),
         alive=np.where(normalised, 1.0, alive),
         rows=rows_done,
-        heads=format(heads),
+        heads=format_layers(layers),
     )
 
 

@@ -1,4 +1,4 @@
-"""Loads the paper's texts from the data hub: main branch, then its converted parquet files, then a mirror."""
+"""Loads texts from the data hub: main branch, then its converted parquet files, then a mirror."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyhead.errors import PolyheadError, nearest
-from polyhead.language.hub_texts import HANDLINGS, HUB_TEXTS, HubText
+from polyhead.errors import PolyheadError
+from polyhead.language.hub_texts import HANDLINGS, HubText, find
 
 __all__ = ["HubDocuments", "Place", "load"]
 
@@ -67,13 +67,25 @@ class HubDocuments:
                 f"every row of {self.place.repository}", "run again",
             ) from error  # fmt: skip
 
+    def size(self) -> tuple[int | None, int | None, int | None]:
+        """Documents, bytes of text and bytes to download, where its page states them; None where it does not."""
+        if self.text.rows is not None:
+            return self.text.rows, None, None
+        if self.text.size is not None:
+            return self.text.size
+        information = getattr(self._rows, "info", None)
+        split = (getattr(information, "splits", None) or {}).get(self.text.split)
+        if split is None or not split.num_examples or self.text.files:
+            return None, None, None
+        return split.num_examples, split.num_bytes or None, information.download_size or None  # type: ignore[union-attr]
+
     def record(self) -> dict[str, Any]:
         """What a result keeps: repository, branch, commit, configuration, split, columns and slice."""
         return {
             "source": self.place.repository,
             "branch": self.place.where,
             "commit": self.place.commit,
-            "config": self.place.folder or self.place.config,
+            "config": self.place.folder or self.text.files or self.place.config,
             "hub_split": self.text.split,
             "columns": list(self.text.columns),
             "rows": self.text.rows,
@@ -81,29 +93,29 @@ class HubDocuments:
         }
 
 
-def load(name: str, *, root: str | os.PathLike[str] | None = None) -> HubDocuments:
+def load(name: str, *, root: str | os.PathLike[str] | None = None, streaming: bool = False) -> HubDocuments:
     """Resolve the hub text `name` and return its documents.
 
     Args:
-        name: a name in `polyhead.language.hub_texts.HUB_TEXTS`.
+        name: a name or description that `polyhead.language.hub_texts.find` knows.
         root: a folder with local copies, ``root/OWNER/NAME`` for a repository as it stands on its main branch and
             ``root/OWNER/NAME@parquet`` for its branch of converted files; None for ``$POLYHEAD_HUB``, or the hub.
+        streaming: read rows as they come over the network, to look at a few; else the whole text is downloaded first,
+            and every later pass over it is from the disk.
 
     Raises:
         PolyheadError: an unknown name, no network, or no place that has it (says why for each).
     """
-    if name not in HUB_TEXTS:
-        raise PolyheadError.of("hub text", repr(name), "a known text", nearest(name, HUB_TEXTS))
     local = root or os.environ.get("POLYHEAD_HUB")
-    return _resolve(HUB_TEXTS[name], Path(local) if local else None)
+    return _resolve(find(name), Path(local) if local else None, streaming)
 
 
 @functools.lru_cache(maxsize=32)  # every pass over a corpus then reads the same commit
-def _resolve(text: HubText, local: Path | None) -> HubDocuments:
+def _resolve(text: HubText, local: Path | None, streaming: bool) -> HubDocuments:
     problems = []
     for place in _places(text):
         try:
-            resolved, rows = _open_local(text, place, local) if local else _open(text, place)
+            resolved, rows = _open_local(text, place, local) if local else _open(text, place, streaming)
             _check_columns(text, rows)
         except Exception as error:  # the libraries raise many kinds; each means "not here", except a lost network
             if _is_network(error):
@@ -127,16 +139,18 @@ def _places(text: HubText) -> Iterator[Place]:
         yield Place("mirror", text.mirror, None)
 
 
-def _open(text: HubText, place: Place) -> tuple[Place, Any]:
+def _open(text: HubText, place: Place, streaming: bool) -> tuple[Place, Any]:
     import datasets
 
     commit = _commit(place.repository, _PARQUET_BRANCH if place.where == "parquet" else None)
     # a slice is streamed, so that a few megabytes of a large file suffice
-    options: dict[str, Any] = {"split": text.split, "streaming": text.rows is not None}
+    options: dict[str, Any] = {"split": text.split, "streaming": streaming or text.rows is not None}
     if place.where == "parquet":
         # by files: loading the branch as a revision would lose the names of its configurations
         files = f"hf://datasets/{place.repository}@{commit}/{place.folder}/*.parquet"
         rows = datasets.load_dataset("parquet", data_files={text.split: files}, **options)
+    elif text.files:
+        rows = datasets.load_dataset(place.repository, data_files={text.split: text.files}, revision=commit, **options)
     else:
         rows = datasets.load_dataset(place.repository, place.config, revision=commit, **options)
     return Place(place.where, place.repository, place.config, place.folder, commit), rows
@@ -159,6 +173,9 @@ def _open_local(text: HubText, place: Place, root: Path) -> tuple[Place, Any]:
         if not files:
             raise FileNotFoundError(f"no parquet files in {folder / str(place.folder)}")
         rows = datasets.load_dataset("parquet", data_files={text.split: files}, split=text.split, streaming=True)
+    elif text.files:
+        files_of = {text.split: text.files}
+        rows = datasets.load_dataset(str(folder), data_files=files_of, split=text.split, streaming=True)
     else:
         rows = datasets.load_dataset(str(folder), place.config, split=text.split, streaming=True)
     return Place(place.where, place.repository, place.config, place.folder, "local"), rows

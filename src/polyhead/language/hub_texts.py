@@ -1,14 +1,21 @@
-"""The paper's texts on the data hub: repository, configuration, split, columns, and how rows become documents."""
+"""Texts on the data hub: repository, configuration, split, columns, and how rows become documents.
+
+The paper's sixteen and two other corpora have names of their own; any other data set is described where it is named:
+``OWNER/NAME?config=en&split=train&column=text``, each part after the ``?`` optional.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["HANDLINGS", "HUB_TEXTS", "HubText"]
+from polyhead.errors import PolyheadError, nearest
+
+__all__ = ["HANDLINGS", "HUB_TEXTS", "OTHER_CORPORA", "HubText", "find"]
 
 Handling = Literal["plain", "turns", "conversations", "articles", "question and answer"]
 
@@ -27,7 +34,9 @@ class HubText:
         handling: how rows become documents, see `HANDLINGS`.
         parquet: folder in the branch of converted files, for repositories whose main branch is only a loading script.
         mirror: another repository with the same rows, tried last, in its default configuration.
+        files: pattern of files on the main branch that are read, where a configuration is larger than wanted.
         rows: a fixed slice from the start; None for all rows.
+        size: documents, bytes of text and bytes to download, as its page states them; None where it was not seen.
         license: as stated where it is published; "not stated" where it is not. To be checked before use.
         seen: the layout was seen in published pages or code; otherwise it is general knowledge, to check when online.
     """
@@ -41,14 +50,17 @@ class HubText:
     handling: Handling = "plain"
     parquet: str | None = None
     mirror: str | None = None
+    files: str | None = None
     rows: int | None = None
+    size: tuple[int, int, int] | None = None
     license: str = "not stated"
     seen: bool = True
 
 
 _TEXTS = (
     HubText(
-        "openwebtext", "OpenWebText", "Skylion007/openwebtext", "plain_text", "train", ("text",), license="CC0-1.0"
+        "openwebtext", "OpenWebText", "Skylion007/openwebtext", "plain_text", "train", ("text",), license="CC0-1.0",
+        size=(8_013_769, 39_769_491_688, 24_193_092_408),
     ),
     HubText("sst2", "SST-2", "stanfordnlp/sst2", None, "validation", ("sentence",), seen=False),
     HubText("tweets", "Tweets", "cardiffnlp/tweet_eval", "sentiment", "test", ("text",)),
@@ -84,7 +96,7 @@ _TEXTS = (
         license="CC BY-SA 3.0 and GFDL",
     ),
     HubText("arxiv", "arXiv", "ccdv/arxiv-summarization", "document", "test", ("article",)),
-    HubText("pubmed", "PubMed", "ccdv/pubmed-summarization", "document", "test", ("article",), seen=False),
+    HubText("pubmed", "PubMed", "ccdv/pubmed-summarization", "document", "test", ("article",)),
     HubText(
         "math", "Math", "openai/gsm8k", "main", "test", ("question", "answer"), "question and answer", license="MIT"
     ),
@@ -92,6 +104,51 @@ _TEXTS = (
 
 #: The pretraining corpus, then the fifteen domains in the order of the paper's Table 2.
 HUB_TEXTS: dict[str, HubText] = {text.name: text for text in _TEXTS}
+
+#: Other pretraining corpora; C4 is larger than one machine wants, so 40 of its 1,024 files, about 12 GB packed.
+OTHER_CORPORA: dict[str, HubText] = {
+    text.name: text
+    for text in (
+        HubText(
+            "fineweb", "FineWeb", "HuggingFaceFW/fineweb", "sample-10BT", "train", ("text",), license="ODC-By 1.0"
+        ),
+        HubText(
+            "c4", "C4", "allenai/c4", None, "train", ("text",), license="ODC-By 1.0",
+            files="en/c4-train.000[0-3]?-of-01024.json.gz",
+        ),
+    )
+}  # fmt: skip
+
+_FREE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(\?(?P<query>.*))?")
+_PARTS = ("config", "split", "column", "files", "rows")
+
+
+def find(name: str) -> HubText:
+    """The text called `name`, or described by it.
+
+    Raises:
+        PolyheadError: an unknown name (says the nearest), or a description with another part or an empty one.
+    """
+    known = HUB_TEXTS | OTHER_CORPORA
+    if name in known:
+        return known[name]
+    match = _FREE.fullmatch(name)
+    if match is None:
+        raise PolyheadError.of("corpus", f"hub:{name}", "hub:NAME of a known text", nearest(name, known))
+    parts: dict[str, str] = {}
+    for key, value in urllib.parse.parse_qsl(match["query"] or "", keep_blank_values=True):
+        if key not in _PARTS or not value or key in parts:
+            raise PolyheadError.of("corpus", f"hub:{name}", f"{', '.join(_PARTS)}, each at most once after the '?'")
+        parts[key] = value
+    if not parts.get("rows", "1").isdecimal() or parts.get("rows") == "0":
+        raise PolyheadError.of(f"hub:{name}: rows", parts["rows"], "a whole number, 1 or more")
+    config, split, files = parts.get("config"), parts.get("split", "train"), parts.get("files")
+    return HubText(
+        name, match["repository"], match["repository"], config, split, (parts.get("column", "text"),),
+        parquet=None if files else f"{config or 'default'}/{split}", files=files,
+        rows=int(parts["rows"]) if "rows" in parts else None, seen=False,
+    )  # fmt: skip
+
 
 Row = Mapping[str, Any]
 

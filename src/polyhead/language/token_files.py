@@ -13,6 +13,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from polyhead.errors import PolyheadError
 from polyhead.files import atomic_path
 
-__all__ = ["EncodedDocument", "TokenFile", "write"]
+__all__ = ["HEADER_SIZE", "INDEX", "EncodedDocument", "TokenFile", "TokenKind", "write"]
 
 Ids = npt.NDArray[np.int64]
 
@@ -30,8 +31,9 @@ _MAGIC = b"polyhead tokens\n"
 _VERSION = 1
 # magic, version, bytes an id takes, vocabulary, end-of-text, tokens, documents, 1 if byte counts are known, hash
 _HEADER = struct.Struct("<16sIIQQQQQ64s")
-_HEADER_SIZE = 256
-_INDEX = np.dtype("<u8")
+HEADER_SIZE = 256
+INDEX = np.dtype("<u8")
+"""Of the two numbers a document: where it ends, in tokens, and its UTF-8 bytes."""
 
 
 class EncodedDocument(NamedTuple):
@@ -61,35 +63,61 @@ def write(
     Raises:
         PolyheadError: an id outside the vocabulary, no document, or byte counts for some documents only.
     """
-    if not 0 <= end_of_text < vocabulary_size <= 2**32:
-        raise PolyheadError.of("end_of_text", end_of_text, f"an id of the vocabulary, 0 to {vocabulary_size - 1}")
-    if not tokenizer_hash.isascii() or len(tokenizer_hash) > 64:
-        raise PolyheadError.of("tokenizer_hash", repr(tokenizer_hash), "at most 64 ASCII characters")
+    kind = TokenKind(tokenizer_hash, vocabulary_size, end_of_text)
     with (
         atomic_path(path) as temporary,
         open(temporary, "wb") as file,
         tempfile.TemporaryFile(dir=temporary.parent) as index,
     ):
-        file.seek(_HEADER_SIZE)
-        counts = _write_documents(file, index, documents, vocabulary_size, end_of_text)
+        file.seek(HEADER_SIZE)
+        counts = _write_documents(file, index, documents, kind)
         index.seek(0)
         shutil.copyfileobj(index, file)
         file.seek(0)
-        width = _dtype(vocabulary_size).itemsize
-        fields = (_MAGIC, _VERSION, width, vocabulary_size, end_of_text, *counts, tokenizer_hash.encode())
-        file.write(_HEADER.pack(*fields).ljust(_HEADER_SIZE, b"\0"))
+        file.write(kind.header(*counts))
     return TokenFile(path)
 
 
-def _dtype(vocabulary: int) -> np.dtype[Any]:
-    return np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
+@dataclass(frozen=True)
+class TokenKind:
+    """What the header of a token file says about its ids.
+
+    Args:
+        tokenizer_hash: at most 64 ASCII characters.
+        vocabulary_size: every id is below it.
+        end_of_text: the id after each document.
+
+    Raises:
+        PolyheadError: a hash, size or id that no header can hold.
+    """
+
+    tokenizer_hash: str
+    vocabulary_size: int
+    end_of_text: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.end_of_text < self.vocabulary_size <= 2**32:
+            expected = f"an id of the vocabulary, 0 to {self.vocabulary_size - 1}"
+            raise PolyheadError.of("end_of_text", self.end_of_text, expected)
+        if not self.tokenizer_hash.isascii() or len(self.tokenizer_hash) > 64:
+            raise PolyheadError.of("tokenizer_hash", repr(self.tokenizer_hash), "at most 64 ASCII characters")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """How an id is stored."""
+        return np.dtype("<u2" if self.vocabulary_size <= 2**16 else "<u4")
+
+    def header(self, tokens: int, documents: int, with_bytes: bool) -> bytes:
+        """The `HEADER_SIZE` bytes a file begins with."""
+        sizes = (self.dtype.itemsize, self.vocabulary_size, self.end_of_text, tokens, documents, int(with_bytes))
+        return _HEADER.pack(_MAGIC, _VERSION, *sizes, self.tokenizer_hash.encode()).ljust(HEADER_SIZE, b"\0")
 
 
 def _write_documents(
-    file: IO[bytes], index: IO[bytes], documents: Iterable[Any], vocabulary: int, end_of_text: int
-) -> tuple[int, int, int]:
-    """Returns the number of tokens, the number of documents, and 1 if byte counts are known."""
-    dtype = _dtype(vocabulary)
+    file: IO[bytes], index: IO[bytes], documents: Iterable[Any], kind: TokenKind
+) -> tuple[int, int, bool]:
+    """Returns the number of tokens, the number of documents, and whether byte counts are known."""
+    dtype, vocabulary = kind.dtype, kind.vocabulary_size
     tokens = count = 0
     with_bytes: set[bool] = set()
     for document in documents:
@@ -99,15 +127,15 @@ def _write_documents(
         if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
             wrong = int(ids[(ids < 0) | (ids >= vocabulary)][0])
             raise PolyheadError.of(f"document {count}", f"id {wrong}", f"ids from 0 to {vocabulary - 1}")
-        file.write(np.append(ids, end_of_text).astype(dtype).tobytes())
+        file.write(np.append(ids, kind.end_of_text).astype(dtype).tobytes())
         tokens += ids.size + 1
         count += 1
-        index.write(np.array([tokens, document.bytes if known else 0], dtype=_INDEX).tobytes())
+        index.write(np.array([tokens, document.bytes if known else 0], dtype=INDEX).tobytes())
     if not count:
         raise PolyheadError.of("documents", "none", "at least one document")
     if len(with_bytes) > 1:
         raise PolyheadError.of("documents", "byte counts for some", "byte counts for all documents or for none")
-    return tokens, count, int(with_bytes == {True})
+    return tokens, count, with_bytes == {True}
 
 
 class TokenFile:
@@ -135,7 +163,7 @@ class TokenFile:
         try:
             self._descriptor = os.open(self.path, os.O_RDONLY)
             size = os.fstat(self._descriptor).st_size
-            header = os.pread(self._descriptor, _HEADER_SIZE, 0)
+            header = os.pread(self._descriptor, HEADER_SIZE, 0)
         except OSError as error:
             raise PolyheadError.of(str(self.path), error.strerror or str(error), "a token file") from None
         self._parse(header, size)
@@ -149,13 +177,13 @@ class TokenFile:
         if not header.startswith(_MAGIC[: len(header)]) or not header:
             raise PolyheadError.of(str(self.path), "another kind of file", "a token file")
         again = "delete it and tokenise again"
-        if len(header) < _HEADER_SIZE:
-            raise PolyheadError.of(str(self.path), f"{size} bytes", f"a header of {_HEADER_SIZE} bytes", again)
+        if len(header) < HEADER_SIZE:
+            raise PolyheadError.of(str(self.path), f"{size} bytes", f"a header of {HEADER_SIZE} bytes", again)
         fields = _HEADER.unpack(header[: _HEADER.size])
         _, version, width, vocabulary, end_of_text, tokens, documents, with_bytes, tokenizer_hash = fields
         if version != _VERSION or width not in (2, 4):
             raise PolyheadError.of(str(self.path), f"version {version}", f"version {_VERSION}", again)
-        expected = _HEADER_SIZE + tokens * width + documents * 2 * _INDEX.itemsize
+        expected = HEADER_SIZE + tokens * width + documents * 2 * INDEX.itemsize
         if size != expected:
             raise PolyheadError.of(str(self.path), f"{size} bytes (truncated?)", f"{expected} bytes", again)
         self.tokens: int = tokens
@@ -193,7 +221,7 @@ class TokenFile:
         """
         if start < 0 or length < 0 or start + length > self.tokens:
             raise PolyheadError.of("range", f"{start} to {start + length}", f"within 0 to {self.tokens} tokens")
-        return self._array(_HEADER_SIZE + start * self._dtype.itemsize, length, self._dtype).astype(np.int64)
+        return self._array(HEADER_SIZE + start * self._dtype.itemsize, length, self._dtype).astype(np.int64)
 
     def document(self, number: int) -> Ids:
         """The ids of document `number` (from 0), int64, without its end-of-text.
@@ -204,7 +232,7 @@ class TokenFile:
         if not 0 <= number < self.documents:
             raise PolyheadError.of("document", number, f"a number from 0 to {self.documents - 1}")
         first = max(number - 1, 0)
-        ends = self._array(self._index_at(first), 2 * (number - first + 1), _INDEX)[::2]
+        ends = self._array(self._index_at(first), 2 * (number - first + 1), INDEX)[::2]
         start = int(ends[0]) if number else 0
         return self.read(start, int(ends[-1]) - start - 1)
 
@@ -213,10 +241,10 @@ class TokenFile:
         """UTF-8 bytes of each document's text, shape (documents,), int64; None when the file does not say."""
         if not self._with_bytes:
             return None
-        return self._array(self._index_at(0), 2 * self.documents, _INDEX)[1::2].astype(np.int64)
+        return self._array(self._index_at(0), 2 * self.documents, INDEX)[1::2].astype(np.int64)
 
     def _index_at(self, number: int) -> int:
-        return _HEADER_SIZE + self.tokens * self._dtype.itemsize + number * 2 * _INDEX.itemsize
+        return HEADER_SIZE + self.tokens * self._dtype.itemsize + number * 2 * INDEX.itemsize
 
     def _array(self, offset: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         # pread, not a memory map: pages of a map count as this process's memory once touched, and they only grow

@@ -16,7 +16,19 @@ from polyhead.errors import PolyheadError
 from polyhead.files import atomic_path
 from polyhead.language.token_files import EncodedDocument
 
-__all__ = ["END_OF_TEXT", "END_OF_TEXT_ID", "content_hash", "decode", "encode", "load", "save", "train"]
+__all__ = [
+    "END_OF_TEXT",
+    "END_OF_TEXT_ID",
+    "bytes_of",
+    "content_hash",
+    "decode",
+    "encode",
+    "from_json",
+    "load",
+    "save",
+    "train",
+    "utf8",
+]
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TEXT_ID = 0
@@ -73,13 +85,26 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
         PolyheadError: no such file, a damaged one, or a tokenizer without `END_OF_TEXT` as id 0.
     """
     try:
-        tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise PolyheadError.of(str(path), error.strerror or str(error), "a tokenizer file") from None
-    except Exception as error:  # the library raises plain Exception for damaged files
+    except UnicodeDecodeError as error:
         raise PolyheadError.of(str(path), f"damaged ({error})", "a tokenizer file", "delete it and run again") from None
+    return from_json(text, str(path))
+
+
+def from_json(text: str, path: str = "tokenizer") -> Tokenizer:
+    """The tokenizer in the JSON that `save` writes; `path` is for messages.
+
+    Raises:
+        PolyheadError: damaged JSON, or a tokenizer without `END_OF_TEXT` as id 0.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # the library raises plain Exception for damaged files
+        raise PolyheadError.of(path, f"damaged ({error})", "a tokenizer file", "delete it and run again") from None
     if tokenizer.token_to_id(END_OF_TEXT) != END_OF_TEXT_ID:
-        raise PolyheadError.of(str(path), "a tokenizer of another kind", f"{END_OF_TEXT} as id {END_OF_TEXT_ID}")
+        raise PolyheadError.of(path, "a tokenizer of another kind", f"{END_OF_TEXT} as id {END_OF_TEXT_ID}")
     return _ordinary(tokenizer)
 
 
@@ -120,6 +145,26 @@ def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     return text
 
 
+def bytes_of(tokenizer: Tokenizer, ids: Iterable[int]) -> int:
+    """Number of UTF-8 bytes that `ids` stand for, wherever they cut the text."""
+    # each byte of the text is one character of its tokens' byte-level spelling
+    return sum(len(str(tokenizer.id_to_token(int(i)))) for i in ids)
+
+
+def utf8(document: str) -> bytes:
+    """The bytes of a document.
+
+    Raises:
+        PolyheadError: half of a surrogate pair, which UTF-8 cannot hold.
+    """
+    try:
+        return document.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PolyheadError.of(
+            "document", f"half of a surrogate pair at character {error.start}", "text that UTF-8 can hold"
+        ) from None
+
+
 def _ordinary(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.encode_special_tokens = True  # "encode special tokens' characters as text"; not kept in the file
     return tokenizer
@@ -140,12 +185,7 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 def _pieces(document: str) -> list[str]:
     """Cut a very long document where the splitting rule cuts it anyway (before a space and a letter): same ids."""
-    try:
-        document.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PolyheadError.of(
-            "document", f"half of a surrogate pair at character {error.start}", "text that UTF-8 can hold"
-        ) from None
+    utf8(document)  # raises where the tokenizer would fail less clearly
     pieces = []
     start = 0
     while len(document) - start > _PIECE:

@@ -51,7 +51,7 @@ def _each_domain(analysis: Analysis) -> tuple[str, ...]:
     said = analysis.verdicts
     if not 0 < len(said) <= _FEW_DOMAINS:
         return ()
-    return tuple(f"{verdict.sentence}." for verdict in said) + ("Paired t-tests, Holm over all pairs and domains.",)
+    return (*(f"{verdict.sentence}." for verdict in said), "By paired t-tests, Holm over all pairs of mixes and texts.")
 
 
 def _in_distribution(analysis: Analysis) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from polyhead.language import corpora, demo_texts, domains, tokenise, tokenizer
 from polyhead.language.shards import Tokens, files_of, open_tokens
 from polyhead.studies.language.config import DataConfig, LanguageStudyConfig, domain_names
 
-__all__ = ["StudyTexts", "check_sources", "open_texts", "prepare", "text_sources"]
+__all__ = ["StudyTexts", "budget_of", "check_sources", "open_texts", "prepare", "text_sources"]
 
 Say = Callable[[str], None]
 
@@ -101,11 +101,11 @@ def prepare(config: LanguageStudyConfig, folder: Path, say: Say) -> None:
         size = f"{file.tokens:>9,} tokens, {file.documents:,} documents"
         say(f"{name.removeprefix('domains/'):16} {size}: {_credit(source)}")
         record.add(name, files_of(file), source | {"tokens": file.tokens, "documents": file.documents})
-    done = record.values
+    done = record.in_order(["tokenizer.json", *sources])
     changed = [name for name, digest in done["files"].items() if before and before["files"].get(name) != digest]
     if changed:
         raise PolyheadError(f"{home / changed[0]}: made again and different: its source has changed; use a new --out")
-    write_json(home / "prepared.json", {key: done[key] for key in ("settings", "files", "texts")})
+    write_json(home / "prepared.json", done)
     record.path.unlink(missing_ok=True)
 
 
@@ -130,6 +130,12 @@ class _Unfinished:
     def add(self, name: str, files: list[Path], text: dict[str, Any] | None = None) -> None:
         self._put(name, {str(file.relative_to(self.home)): sha256_file(file) for file in files}, text)
         write_json(self.path, self.values)
+
+    def in_order(self, names: list[str]) -> dict[str, Any]:
+        """The record of a finished preparation: settings, files and texts, in the order of `names`."""
+        files = {file: self.values["files"][file] for name in names for file in self.values["files_of"][name]}
+        texts = {name: self.values["texts"][name] for name in names if name in self.values["texts"]}
+        return {"settings": self.values["settings"], "files": files, "texts": texts}
 
     def _put(self, name: str, hashes: dict[str, str], text: dict[str, Any] | None) -> None:
         self.values["states"][name] = self._states.get(name)
@@ -189,7 +195,8 @@ def _whole(home: Path, files: dict[str, str]) -> bool:
     return all((home / name).exists() and sha256_file(home / name) == digest for name, digest in files.items())
 
 
-def _budget(config: LanguageStudyConfig, name: str) -> int | None:
+def budget_of(config: LanguageStudyConfig, name: str) -> int | None:
+    """At most so many tokens of the text `name` (see `text_sources`); None: all."""
     data = config.data
     return {"train": data.train_tokens, "validation": data.validation_tokens}.get(name, data.tokens_per_domain)
 
@@ -198,7 +205,7 @@ def _tokenise(
     made: Tokenizer, corpus: corpora.Corpus, config: LanguageStudyConfig, name: str, path: Path, say: Say
 ) -> Tokens:
     """Write at most the text's budget: the training part from its beginning, others spread over the corpus."""
-    budget = _budget(config, name)
+    budget = budget_of(config, name)
     if name == "train":
         return tokenise.write(path, corpus, made, budget=budget, shard_tokens=config.data.shard_tokens, say=say)
     texts: Iterable[str] = corpus

@@ -33,6 +33,7 @@ from polyhead.studies.language.preparation import StudyTexts, open_texts, prepar
 from polyhead.training import TokenWindows, TrainingResult, divergence, load_best
 from polyhead.training import train as train_model
 from polyhead.training.progress import ProgressDisplay
+from polyhead.training.ranks import launched_ranks
 
 __all__ = [
     "LanguageTask",
@@ -129,12 +130,16 @@ def run_cell(config: LanguageStudyConfig, folder: Path, cell: Cell, progress: Pr
         progress=progress,
         on_best=lambda best: _complete(best, model, folder),
     )
+    if not launched_ranks().main:
+        return  # of the processes that trained together one measures and writes
     load_best(model, home)
     began = time.monotonic()
     measured = _measure_all(model, texts, config, say)
     size = sum(parameter.numel() for parameter in model.parameters())
     made_by = {"kernel": kernel, "model_parameters": size, "evaluation_seconds": time.monotonic() - began}
-    write_json(home / "result.json", _result(config, cell, trained, measured["validation"]) | made_by | measured)
+    result = _result(config, cell, trained, measured["validation"]) | made_by | measured
+    huggingface.complete_folder(home / "best", model.config, result)  # so that anyone can load it, and read what it is
+    write_json(home / "result.json", result)
 
 
 def replay_cell(config: LanguageStudyConfig, folder: Path, cell: Cell) -> None:

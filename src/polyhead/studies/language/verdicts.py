@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -57,7 +58,7 @@ class Verdict:
         if not self.separated:
             return f"{self.domain}: the evidence does not separate any mix from {self.lowest}, which is lowest"
         rest, worse = " and ".join(self.contenders), " and ".join(self.separated)
-        return f"{self.domain}: {self.lowest} is lowest, not separated from {rest}; {worse} is separated"
+        return f"{self.domain}: {self.lowest} is lowest, separated from {worse}, not separated from {rest}"
 
 
 def verdicts(results: Results) -> tuple[Verdict, ...]:
@@ -80,6 +81,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
 def _verdict(domain: str, table: pd.DataFrame, adjusted: pd.Series[float]) -> Verdict:
     lowest = str(table.mean().idxmin())
     others = [str(label) for label in table.columns if label != lowest]
-    corrected = {(str(a), str(b)): float(p) for (where, a, b), p in adjusted.items() if where == domain}
-    p = {label: corrected.get((lowest, label), corrected.get((label, lowest), math.nan)) for label in others}
+    corrected: dict[Any, float] = adjusted.to_dict()
+    pairs = {label: ((domain, lowest, label), (domain, label, lowest)) for label in others}
+    p = {label: corrected.get(one, corrected.get(other, math.nan)) for label, (one, other) in pairs.items()}
     return Verdict(domain, len(table), lowest, {k: paired_test(table[lowest], table[k]) for k in others}, p)
