@@ -29,7 +29,7 @@ def test_every_command_named_in_the_readme_exists(capsys):
     from polyhead.cli import main
 
     for command in set(
-        re.findall(r"polyhead (run|report|train|evaluate|functions|data|bench|build)\b", PAGES[0].read_text())
+        re.findall(r"polyhead (run|report|train|evaluate|functions|data|bench|build|tails|identifiability|completion)\b", PAGES[0].read_text())
     ):
         with pytest.raises(SystemExit) as stopped:
             main([command, "--help"])
