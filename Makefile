@@ -8,13 +8,16 @@ BIN := $(VENV)/bin
 # one thread a process: tests and demo run several processes side by side
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-fast lint clean
+.PHONY: demo test test-fast test-cluster lint clean
 
 demo: $(VENV)/.studies
 	$(BIN)/polyhead run studies/mofa-demo.yaml
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal -m "not cluster"
+
+test-cluster: $(VENV)/.dev
+	$(BIN)/pytest -m cluster
 
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"

@@ -48,7 +48,7 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([], "required: COMMAND"),
         (["rnu"], "invalid choice: 'rnu'"),
-        (["run"], "required: STUDY.yaml"),
+        (["run"], "required: STUDY"),
         (["run", "x.yaml", "--jobs", "0"], "--jobs: got '0', expected a whole number from 1 on"),
         (["run", "x.yaml", "--jobs", "many"], "--jobs: got 'many'"),
         (["run", "x.yaml", "--engine", "cloud"], "--engine: invalid choice: 'cloud'"),
@@ -103,7 +103,7 @@ def bad_requests(folder: Path) -> dict[str, tuple[list[str], str]]:
         "bench width": (["bench", "step", "--width", "7"], "--width: got 7, expected a multiple of 12"),
         "no corpus": (["run", demo_path, "--dry-run", "--set", "data.corpus=''"], "corpus: got nothing"),
         "dry run of nothing": (["run", str(folder / "elsewhere.yaml"), "--dry-run"], "no/such.txt"),
-        "plot on a folder": (["functions", "--plot", str(folder / "folder.svg")], "folder.svg: Is a directory"),
+        "plot on a folder": (["functions", "--plot", str(folder / "folder.svg")], "folder.svg: got Is a directory"),
         "plot format": (["functions", "--plot", str(folder / "plot.doc")], ".svg, .png or .pdf"),
         "unknown demo text": (["data", "demo", "tweet"], "did you mean 'tweets'?"),
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 
-__all__ = ["PolyheadError", "nearest"]
+__all__ = ["PolyheadError", "StorageError", "nearest"]
 
 
 class PolyheadError(ValueError):
@@ -29,6 +31,28 @@ class PolyheadError(ValueError):
             shown = shown[:197] + "..."
         line = f"{argument}: got {shown}, expected {expected}"
         return cls(f"{line}; {do}" if do else line)
+
+
+class StorageError(PolyheadError, OSError):
+    """A file that cannot be written: no room, no permission, a disk that failed. What stood there before still stands.
+
+    Attributes:
+        errno: the system's number for the reason, such as `errno.ENOSPC`.
+        filename: the file that was to be written.
+    """
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], error: OSError, what: str = "a file") -> StorageError:
+        """The error for `path`, which the system refused with `error`."""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        do = "make room there and run again" if full else "see who may write there, or use another folder"
+        line = PolyheadError.of(str(path), error.strerror or str(error), f"{what} that can be written", do)
+        found = cls(str(line))
+        found.errno, found.strerror, found.filename = error.errno, error.strerror, str(path)
+        return found
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -11,9 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polyhead.errors import PolyheadError
+from polyhead.errors import PolyheadError, StorageError
 
-__all__ = ["atomic_path", "cache_folder", "read_json", "sha256_file", "write_json", "write_text"]
+__all__ = [
+    "atomic_path",
+    "cache_folder",
+    "finite",
+    "read_json",
+    "remove_leftovers",
+    "sha256_file",
+    "write_json",
+    "write_text",
+]
+
+_PART = ".part"
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
@@ -30,14 +41,20 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is flushed to disk and renamed over `path`.
 
     On any exception the temporary file is removed and whatever stood at `path` is untouched.
+
+    Raises:
+        StorageError: `path` cannot be written; it is a PolyheadError and an OSError.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary, of_others = None, False
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_PART, dir=target.parent)
+        temporary = Path(name)
+        os.close(handle)
+        of_others = True
         yield temporary
+        of_others = False
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         # mkstemp makes files private; results are meant to be shared, so apply the usual umask
@@ -45,11 +62,25 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         os.replace(temporary, target)
-    except OSError as error:
-        error.filename = error.filename or str(target)  # a full disk does not say which file it was
+    except PolyheadError:
         raise
+    except OSError as error:
+        # a full disk does not say which file it was; another file's name is that of one the block was reading
+        if of_others and error.filename not in (None, str(temporary)):
+            raise
+        raise StorageError.at(target, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with contextlib.suppress(OSError):  # it may never have been made
+                temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left of `atomic_path` in `folder`; for an owner whose lock keeps others out."""
+    for path in Path(folder).glob(f".*{_PART}"):
+        if path.is_file():
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -60,26 +91,29 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write `value` as indented JSON, atomically. NaN and infinity become null, so any JSON reader can read it."""
-    write_text(path, json.dumps(_finite(value), indent=1, sort_keys=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(finite(value), indent=1, sort_keys=False, allow_nan=False) + "\n")
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """`value` as JSON keeps it: numbers that are not finite become null, tuples lists, and keys text."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
+        return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return value
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; PolyheadError names the file when it is missing or damaged."""
+    """Read a JSON file; PolyheadError names the file when it is missing, unreadable or damaged."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PolyheadError.of(str(path), "no such file", "a JSON file") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise PolyheadError.of(str(path), error.strerror or str(error), "a JSON file that can be read") from None
+    except (ValueError, RecursionError) as error:  # ValueError: no JSON, no UTF-8, or a number of too many digits
         raise PolyheadError.of(str(path), f"damaged JSON ({error})", "a JSON file", "delete it and run again") from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-__all__ = ["Parser", "positive"]
+__all__ = ["Parser", "positive", "seed"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,3 +25,10 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from 1 on")
     return value
+
+
+def seed(text: str) -> int:
+    """The type of an option that takes a seed: a whole number from 0 to 2^32 - 1, as every generator does."""
+    if not text.isdecimal() or not int(text[:11]) < 2**32:
+        raise argparse.ArgumentTypeError(f"got {text[:40]!r}, expected a whole number from 0 to {2**32 - 1}")
+    return int(text)

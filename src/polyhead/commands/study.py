@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -15,6 +17,9 @@ from polyhead.studies import grid, kinds
 from polyhead.studies.cells import Cell
 from polyhead.studies.config import StudyConfig
 from polyhead.studies.view import duration, view_for
+
+if TYPE_CHECKING:
+    from polyhead.studies.engines import Engine
 
 __all__ = ["report", "run", "train"]
 
@@ -27,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         return _plan(config, console)
     folder = Path(options.out or Path("runs") / config.name)
     try:
-        failed = _run_cells(config, folder, options.jobs, console)
+        failed = _run_cells(config, folder, _engine(options, config, folder), console)
     except KeyboardInterrupt:
         return _stopped()
     if len(failed) == len(config.cells()):
@@ -44,13 +49,30 @@ def _plan(config: StudyConfig, console: Console) -> int:
     return 0
 
 
-def _run_cells(config: StudyConfig, folder: Path, jobs: int | None, console: Console) -> list[Cell]:
+def _engine(options: argparse.Namespace, config: StudyConfig, folder: Path) -> Engine:
+    if options.engine == "ray":
+        try:
+            from polyhead.studies.ray_engine import RayEngine, RayOptions
+        except ModuleNotFoundError as error:
+            do = "pip install 'polyhead[ray]'"
+            raise PolyheadError.of("--engine", f"ray without the package {error.name}", "it installed", do) from None
+        of_ray = RayOptions(options.address, options.storage, options.jobs, options.gpus)
+        return RayEngine(folder, config, of_ray)
+    for name in ("address", "storage", "gpus"):
+        if getattr(options, name) is not None:
+            raise PolyheadError.of(f"--{name}", getattr(options, name), "it only with --engine ray")
+    from polyhead.studies.engines import LocalEngine
+
+    return LocalEngine(folder, config, options.jobs)
+
+
+def _run_cells(config: StudyConfig, folder: Path, engine: Engine, console: Console) -> list[Cell]:
     from polyhead import environment
-    from polyhead.studies import local
     from polyhead.training.lock import folder_lock
 
     with folder_lock(folder):
         grid.open_folder(folder, config)
+        engine.fetch()
         total, waiting = len(config.cells()), grid.pending(folder, config)
         if not waiting:
             console.print(f"All {total} cells are done.")
@@ -58,11 +80,11 @@ def _run_cells(config: StudyConfig, folder: Path, jobs: int | None, console: Con
         kind = kinds.implementation(config)
         kind.prepare(config, folder, lambda line: console.print(line, soft_wrap=True, markup=False))
         environment.record(folder, _command())
-        jobs = min(jobs or local.default_jobs(config.threads), len(waiting))
-        console.print(f"{len(waiting)} of {total} cells to do, {jobs} at a time")
+        engine.send()
+        console.print(f"{len(waiting)} of {total} cells to do, {engine.at_a_time(len(waiting))}")
         began = time.monotonic()
         with view_for(console, total, total - len(waiting)) as view:
-            failed = local.run_cells(folder, waiting, jobs=jobs, threads=config.threads, view=view)
+            failed = engine.run(waiting, view)
         console.print(f"Cells took {duration(time.monotonic() - began)}.")
     return failed
 
@@ -90,7 +112,11 @@ def _report(folder: Path, console: Console) -> None:
 
 
 def train(options: argparse.Namespace) -> int:
-    """One cell, in this process, in a study folder of its own."""
+    """One cell, in this process (and those a launcher started with it), in a study folder of its own."""
+    if "RANK" in os.environ:
+        from polyhead.commands.together import train_together
+
+        return train_together(options)
     config = kinds.load(options.study, options.overrides).only(options.heads, options.seed)
     if options.dry_run:
         return _plan(config, Console(highlight=False))

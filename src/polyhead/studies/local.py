@@ -27,7 +27,7 @@ from polyhead.studies.cells import Cell
 from polyhead.studies.view import View
 from polyhead.studies.worker import DONE
 
-__all__ = ["default_jobs", "run_cells"]
+__all__ = ["default_jobs", "run_cells", "terminate_as_interrupt"]
 
 _COMMAND = (sys.executable, "-m", "polyhead.studies.worker")
 _PATIENCE_S = 60.0  # how long a worker may take to write its checkpoint when asked to stop
@@ -47,7 +47,7 @@ def run_cells(folder: Path, cells: list[Cell], *, jobs: int, threads: int, view:
     """
     waiting, failed = list(cells), []
     pool = _Pool(folder, threads)
-    with _terminate_as_interrupt(), pool:
+    with terminate_as_interrupt(), pool:
         while waiting or pool.busy:
             while waiting and len(pool.busy) < jobs:
                 cell = waiting.pop(0)
@@ -81,7 +81,7 @@ def _last_words(home: Path) -> str:
 
 
 @contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
+def terminate_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C while inside (in the main thread; elsewhere signals cannot be handled)."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

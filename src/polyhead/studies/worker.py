@@ -24,7 +24,7 @@ from polyhead.studies.cells import Cell
 from polyhead.studies.kinds import implementation
 from polyhead.studies.relay import Notify, Relay
 
-__all__ = ["DONE"]
+__all__ = ["DONE", "attempt"]
 
 DONE = {"stage": "done"}
 _STOPPED = 75  # exit code when asked to stop: the cell is neither done nor failed
@@ -45,12 +45,12 @@ def main(folder: Path) -> int:
         cell = cells[names.get()]
         _log_to(cell.folder(folder) / "worker.log")
         run = functools.partial(kind.run_cell, config, folder, cell, Relay(notify), stage)
-        if code := _attempt(folder, cell, run):
+        if code := attempt(folder, cell, run):
             return code
         notify(DONE)
 
 
-def _attempt(folder: Path, cell: Cell, run: Callable[[], None]) -> int:
+def attempt(folder: Path, cell: Cell, run: Callable[[], None]) -> int:
     """Run one cell; 0, or the exit code after its failure was recorded."""
     try:
         run()

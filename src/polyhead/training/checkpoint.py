@@ -9,19 +9,28 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError  # what torch raises where it refuses to unpickle
+from typing import Any, Protocol
 
 import torch
 
 from polyhead.errors import PolyheadError
-from polyhead.files import read_json, sha256_file, write_json
+from polyhead.files import finite, read_json, sha256_file, write_json
 from polyhead.training.weights import load_weights, save_weights
 
-__all__ = ["Checkpoint", "Checkpoints"]
+__all__ = ["Checkpoint", "Checkpoints", "StateHolder"]
 
 log = logging.getLogger(__name__)
 _FORMAT = 1
 _FILES = ("model.safetensors", "optimizer.pt")
+
+
+class StateHolder(Protocol):
+    """What a checkpoint asks of the optimiser it writes; an optimiser in shards is put together first."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state, as one process would have it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,11 +42,22 @@ class Checkpoint:
     state: dict[str, Any]
 
     def restore(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Load weights and optimiser state, in place. Nothing is unpickled but tensors and plain containers."""
+        """Load weights and optimiser state, in place. Nothing is unpickled but tensors and plain containers.
+
+        Raises:
+            PolyheadError: weights or optimiser state of another model, or a file that holds anything else.
+        """
         load_weights(model, self.folder / "model.safetensors")
-        # map to the CPU: load_state_dict moves each tensor to its parameter's device
-        state = torch.load(self.folder / "optimizer.pt", map_location="cpu", weights_only=True)
-        optimizer.load_state_dict(state)
+        path = self.folder / "optimizer.pt"
+        try:
+            # map to the CPU: load_state_dict moves each tensor to its parameter's device
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            _check_optimizer_state(optimizer, state)
+            optimizer.load_state_dict(state)
+        except (UnpicklingError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+            reason = str(error).split(".", maxsplit=1)[0]
+            do = "use a folder that polyhead itself wrote, for the same model"
+            raise PolyheadError.of(str(path), f"no optimiser state ({reason})", "tensors and numbers", do) from None
 
 
 class Checkpoints:
@@ -49,7 +69,7 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
 
-    def write(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
+    def write(self, step: int, model: torch.nn.Module, optimizer: StateHolder, state: dict[str, Any]) -> Path:
         """Write the checkpoint of `step` and drop what it makes superfluous.
 
         Args:
@@ -59,7 +79,8 @@ class Checkpoints:
             state: JSON values to be given back with the checkpoint.
 
         Raises:
-            PolyheadError: it cannot be written (disk full, no permission); earlier checkpoints stand.
+            PolyheadError: it cannot be written (disk full, no permission), or weights that are not finite; earlier
+                checkpoints stand.
         """
         final = self.folder / f"step-{step:08d}"
         part = self.folder / f".{final.name}.part"
@@ -71,7 +92,8 @@ class Checkpoints:
             for name in _FILES:
                 _flush(part / name)
             files = {name: sha256_file(part / name) for name in _FILES}
-            content = {"format": _FORMAT, "step": step, "files": files, "state": state}
+            # hashed as it will be read: JSON has no NaN
+            content = finite({"format": _FORMAT, "step": step, "files": files, "state": state})
             write_json(part / "state.json", {**content, "sha256": _digest(content)})
             shutil.rmtree(final, ignore_errors=True)  # only ever a damaged one: see `newest`
             part.rename(final)
@@ -98,6 +120,13 @@ class Checkpoints:
             log.warning("damaged checkpoint passed over (%s); used instead: %s", "; ".join(damaged), instead)
         return found
 
+    def at(self, step: int) -> Checkpoint | None:
+        """The checkpoint of `step` if there is one and it is whole."""
+        try:
+            return _read(self.folder / f"step-{step:08d}")
+        except PolyheadError:
+            return None
+
     def _folders(self) -> list[Path]:
         return sorted((f for f in self.folder.glob("step-*") if f.is_dir()), reverse=True)
 
@@ -116,12 +145,26 @@ def _read(folder: Path) -> Checkpoint:
         digest = content.pop("sha256")
         if digest != _digest(content) or content["format"] != _FORMAT:
             raise PolyheadError.of(str(folder / "state.json"), "another hash or format", "what was written")
-        for name, expected in content["files"].items():
+        step, state, files = content["step"], content["state"], content["files"]
+        if set(files) != set(_FILES) or not isinstance(state, dict) or folder.name != f"step-{step:08d}":
+            raise PolyheadError.of(str(folder / "state.json"), "another checkpoint's", "what was written")
+        for name, expected in files.items():
             if sha256_file(folder / name) != expected:
                 raise PolyheadError.of(str(folder / name), "another hash", "what was written")
-        return Checkpoint(folder, content["step"], content["state"])
-    except (OSError, KeyError, TypeError, AttributeError) as error:
+        return Checkpoint(folder, step, state)
+    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, PolyheadError):
+            raise
         raise PolyheadError.of(str(folder), f"an incomplete checkpoint ({error!r})", "a whole one") from None
+
+
+def _check_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """load_state_dict takes moments of any shape and counts, and fails a step later: say so now."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, values in state["state"].items():
+        for tensor in values.values():
+            if isinstance(tensor, torch.Tensor) and tensor.ndim and tensor.shape != parameters[index].shape:
+                raise ValueError(f"shape {tuple(tensor.shape)} for a parameter of {tuple(parameters[index].shape)}")
 
 
 def _digest(content: dict[str, Any]) -> str:

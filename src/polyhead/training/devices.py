@@ -12,11 +12,17 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import GradientAccumulationPlugin, ProjectConfiguration
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    GradientAccumulationPlugin,
+    ProjectConfiguration,
+    patch_environment,
+)
 
 from polyhead.config import to_mapping
 from polyhead.errors import PolyheadError, nearest
 from polyhead.training.config import TrainingConfig
+from polyhead.training.ranks import Ranks
 
 __all__ = ["accelerator_for", "borrowed", "in_mode", "start_trackers", "stop_trackers"]
 
@@ -24,32 +30,33 @@ _PRECISION = {"fp32": "no", "bf16": "bf16"}
 
 
 @contextlib.contextmanager
-def accelerator_for(config: TrainingConfig, folder: Path) -> Iterator[Accelerator]:
+def accelerator_for(config: TrainingConfig, folder: Path, ranks: Ranks) -> Iterator[Accelerator]:
     """An Accelerator for one run: device, precision, trackers that write under `folder`/trackers.
 
     accelerate keeps one state for the whole process and refuses a second precision. Runs of a study may differ in
     theirs, and the caller may have an Accelerator too: the state is set aside and put back afterwards.
 
     Raises:
-        PolyheadError: an unknown tracker, one that is not installed, or a launch with several processes.
+        PolyheadError: an unknown tracker, or one that is not installed.
     """
-    _check_trackers(config.trackers)
+    ranks.on_main(lambda: _check_trackers(config.trackers))
     shared = [kind._shared_state for kind in (AcceleratorState, GradientState)]
     before = [dict(state) for state in shared]
     for state in shared:
         state.clear()
     try:
-        accelerator = Accelerator(
-            mixed_precision=_PRECISION[config.precision],
-            # the loop weighs micro-batches itself; this also shuts out ACCELERATE_GRADIENT_ACCUMULATION_STEPS
-            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
-            log_with=list(config.trackers) or None,
-            project_config=ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder / "trackers")),
-        )
-        if accelerator.num_processes > 1:
-            # each process would train on the same samples: refuse rather than waste them
-            do = "start it without a distributed launcher"
-            raise PolyheadError.of("processes", accelerator.num_processes, "one process a run", do)
+        # sharding is the placement's: accelerate knows no shards on the CPU
+        with patch_environment(accelerate_use_fsdp="false"):
+            accelerator = Accelerator(
+                cpu=ranks.on_cpu,
+                mixed_precision=_PRECISION[config.precision],
+                # the loop weighs micro-batches itself; this also shuts out ACCELERATE_GRADIENT_ACCUMULATION_STEPS
+                gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+                log_with=list(config.trackers) or None,
+                project_config=ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder / "trackers")),
+                # gradients lie in the buckets that are sent: one copy of them less
+                kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
+            )
         yield accelerator
     finally:
         for state, values in zip(shared, before, strict=True):

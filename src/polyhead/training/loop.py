@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +17,10 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 
 from polyhead.errors import PolyheadError
+from polyhead.files import remove_leftovers
+from polyhead.training import divergence
 from polyhead.training.batches import START_OF_STREAM, Batches, extend_stream
-from polyhead.training.checkpoint import Checkpoints
+from polyhead.training.checkpoint import Checkpoint, Checkpoints
 from polyhead.training.config import TrainingConfig
 from polyhead.training.devices import accelerator_for, borrowed, in_mode, start_trackers, stop_trackers
 from polyhead.training.identity import claim, identity_of
@@ -24,15 +28,22 @@ from polyhead.training.interruption import SignalWatch
 from polyhead.training.lock import folder_lock
 from polyhead.training.metrics import MetricsLog
 from polyhead.training.outcome import DivergenceError, Interrupted, Task, TrainingResult
+from polyhead.training.placement import Placement, complete_tensor, place
 from polyhead.training.progress import ProgressDisplay, Silent
-from polyhead.training.schedule import adamw, learning_rate, set_learning_rate
+from polyhead.training.ranks import Ranks, launched_ranks
+from polyhead.training.schedule import learning_rate, set_learning_rate
 from polyhead.training.seeding import own_randomness, seed_all
-from polyhead.training.weights import best_weights, save_best
+from polyhead.training.weights import BestWeights, best_weights, check_best, load_weights, not_finite, save_best
 
 __all__ = ["train"]
 
+log = logging.getLogger(__name__)
+
 _RESERVED = {"event", "step", "best", "batch_stream_sha256", "seconds"}
 """What the loop writes into a line of validation itself."""
+
+_NORMS_KEPT = 100
+"""Steps whose loss and gradient norm are remembered, for what is kept of a failing step."""
 
 
 def train(
@@ -68,32 +79,47 @@ def train(
 
     Raises:
         PolyheadError: a folder of another run, in use or unwritable; a task or batches that break their contract.
-        DivergenceError: NaN or infinity; the weights before the failing step are in a checkpoint.
+        DivergenceError: NaN or infinity; the weights before the failing step are in a checkpoint, and the step itself
+            is in `folder`/divergence, from where `polyhead.training.divergence.replay` runs it again.
         Interrupted: SIGINT or SIGTERM (in the main thread); the step was finished and saved.
     """
     folder = Path(folder)
-    _check_sizes(batches, config)
-    with folder_lock(folder), contextlib.ExitStack() as stack:
-        accelerator = stack.enter_context(accelerator_for(config, folder))
+    ranks = launched_ranks()
+    ranks.on_main(lambda: _check_sizes(batches, config, ranks))
+    with contextlib.ExitStack() as stack:
+        ranks.on_main(lambda: stack.enter_context(folder_lock(folder)))
+        ranks.on_main(lambda: _remove_leftovers(folder))
+        accelerator = stack.enter_context(accelerator_for(config, folder, ranks))
         stack.enter_context(own_randomness(accelerator.device))
         identity = identity_of(model, batches, config, seed)
-        claim(folder, identity)
+        ranks.check_same(identity)
+        ranks.on_main(lambda: claim(folder, identity))
         stack.enter_context(borrowed(model))
-        display = progress or Silent()
-        run = _Run(model, task, batches, config, folder, seed, identity, accelerator, display, on_best)
-        start_trackers(accelerator, config, folder, description or folder.name, run.at.step)
+        display = (progress if ranks.main else None) or Silent()
+        run = _Run(model, task, batches, config, folder, seed, identity, accelerator, ranks, display, on_best)
+        name = description or folder.name
+        ranks.on_main(lambda: start_trackers(accelerator, config, folder, name, run.at.step))
         stack.callback(stop_trackers, accelerator)
         stack.callback(display.end)
         display.begin(description, config.steps, run.at.step)
         return run.go(config.steps if stop_at is None else min(config.steps, stop_at))
 
 
-def _check_sizes(batches: Batches, config: TrainingConfig) -> None:
+def _remove_leftovers(folder: Path) -> None:
+    for home in (folder, folder / "best", folder / "divergence"):
+        remove_leftovers(home)
+
+
+def _check_sizes(batches: Batches, config: TrainingConfig, ranks: Ranks) -> None:
     for name in ("batch_size", "accumulation"):
         wanted = getattr(config, name)
         if getattr(batches, name, wanted) != wanted:
             expected = f"{wanted} as in the training configuration"
             raise PolyheadError.of(f"batches.{name}", getattr(batches, name), expected)
+    if config.accumulation % ranks.size:
+        do = "raise accumulation and lower batch_size by the same factor: the samples of a step stay the same"
+        expected = f"a multiple of the {ranks.size} processes, which share the micro-batches of a step"
+        raise PolyheadError.of("accumulation", config.accumulation, expected, do)
 
 
 @dataclasses.dataclass
@@ -109,9 +135,19 @@ class _Position:
         default_factory=lambda: {"loss": 0.0, "weight": 0.0, "seconds": 0.0}
     )
     """Summed loss, weight and step seconds since the last "train" line."""
+    best: dict[str, Any] | None = None
+    """Step and loss of the best validation so far; the file of the best weights may already be ahead of it."""
     validation: dict[str, float] = dataclasses.field(default_factory=dict)
     validation_failed: bool = False
     """The validation due at `step` broke off: it comes first when the run goes on."""
+
+
+def _position(checkpoint: Checkpoint) -> _Position:
+    try:
+        return _Position(**checkpoint.state["position"])
+    except (KeyError, TypeError):
+        do = "use the version that wrote it, or delete the folder to train again"
+        raise PolyheadError.of(str(checkpoint.folder), "a position of another version", "this version's", do) from None
 
 
 @dataclasses.dataclass
@@ -126,33 +162,58 @@ class _Run:
     seed: int
     identity: dict[str, Any]
     accelerator: Accelerator
+    ranks: Ranks
     progress: ProgressDisplay
     on_best: Callable[[Path], None] | None
 
     def __post_init__(self) -> None:
-        self.model = self.accelerator.prepare(self.bare)
-        # after the model moved to its device, as the fused kernel asks. Not prepared: for fp32 and bf16 accelerate's
-        # wrapper only adds import look-ups to every step (0.7 ms)
-        self.optimizer = adamw(self.bare, self.config)
-        self.parameters = [p for p in self.bare.parameters() if p.requires_grad]
+        self.placed: Placement = place(self.bare, self.accelerator, self.config, self.ranks)
         self.checkpoints = Checkpoints(self.folder / "checkpoints")
-        self.metrics = MetricsLog(self.folder / "metrics.jsonl")
+        self.metrics = MetricsLog(self.folder / "metrics.jsonl" if self.ranks.main else None)
         self.at = _Position()
         self.saved: Path | None = None
+        self.best: BestWeights | None = None
+        self.norms: collections.deque[dict[str, Any]] = collections.deque(maxlen=_NORMS_KEPT)
         self._resume()
         self.resumed_from = self.at.step
         self.session_tokens, self.session_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
 
     def _resume(self) -> None:
-        found = self.checkpoints.newest()
+        found = self.ranks.on_main(lambda: self._with_best(self.checkpoints.newest()))
         if found:
-            found.restore(self.bare, self.optimizer)
-            self.at, self.saved = _Position(**found.state["position"]), found.folder
-        self.best = best_weights(self.folder)
+            self.placed.restore(found)
+            self.at, self.saved = _position(found), found.folder
+        if self.at.best:
+            self.best = BestWeights(self.folder / "best" / "model.safetensors", **self.at.best)
         self.metrics.rewind(self.at.step if found else -1, validated=not self.at.validation_failed)
         if not found:
             self.metrics.append("start", 0, **self.identity)
+
+    def _with_best(self, found: Checkpoint | None) -> Checkpoint | None:
+        """`found`, once the best weights it speaks of are whole; None when the run must start again to have them."""
+        if found is None:
+            return None
+        wanted, best = _position(found).best, best_weights(self.folder)
+        if "best" not in found.state["position"]:  # written by an earlier version
+            wanted = found.state["position"]["best"] = {"step": best.step, "loss": best.loss} if best else None
+        if wanted is None:
+            return found
+        with contextlib.suppress(PolyheadError):
+            # ahead of the checkpoint: written by steps that a killed process did, and that come again
+            if best and best.step >= wanted["step"]:
+                check_best(best)
+                return found
+        path, same = self.folder / "best" / "model.safetensors", self.checkpoints.at(wanted["step"])
+        if same is None:
+            log.warning("best weights missing or damaged (%s); used instead: nothing: the run starts again", path)
+            return None
+        log.warning("best weights missing or damaged (%s); used instead: %s", path, same.folder)
+        load_weights(self.bare, same.folder / "model.safetensors")
+        save_best(self.bare, self.folder, **wanted)
+        if self.on_best:
+            self.on_best(path.parent)
+        return found
 
     def go(self, stop: int) -> TrainingResult:
         """Train until `stop` steps are done."""
@@ -160,29 +221,34 @@ class _Run:
         with SignalWatch() as signals:
             if self.at.validation_failed:
                 self._validate()
-            while self.at.step < stop and signals.received is None:
+            while self.at.step < stop and not self.ranks.highest(signals.received or 0):
                 self._one_step()
                 done = self.at.step
                 if done % config.validation_every == 0 or done == config.steps:
                     self._validate()
                 if done % (config.checkpoint_every or config.validation_every) == 0 or done == stop:
                     self._save()
-            if signals.received is not None:
-                raise Interrupted(self.at.step, self._save(), signals.received)
+            if received := self.ranks.highest(signals.received or 0):
+                raise Interrupted(self.at.step, self._save(), received)
+        self.placed.weights().to(self.accelerator.device)  # of shards, the whole has stayed on the CPU
+        self.at = self.ranks.on_main(lambda: self.at)  # the main process alone knows all of the batch stream
         return self._result()
 
     def _one_step(self) -> None:
         began = time.perf_counter()
         at, rate = self.at, learning_rate(self.at.step, self.config)
-        set_learning_rate(self.optimizer, rate)
+        set_learning_rate(self.placed.optimizer, rate)
         with self._saved_on_failure():
             loss_sum, weight_sum, stream = self._gradients()
-        norm_tensor = self.accelerator.clip_grad_norm_(self.parameters, self.config.clip)
+        norm_tensor = complete_tensor(torch.nn.utils.clip_grad_norm_(self.placed.parameters, self.config.clip))
         # the one wait for the device in a step; before the update, so that a failing step leaves good weights
         loss, norm, weight = float(loss_sum), float(norm_tensor), float(weight_sum)
+        self.norms.append(
+            {"step": at.step + 1, "loss": str(loss / weight if weight else loss), "gradient_norm": str(norm)}
+        )
         self._check(loss, norm, weight)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.placed.optimizer.step()
+        self.placed.optimizer.zero_grad()
         seconds = time.perf_counter() - began
         at.step, at.batch_stream, at.tokens_seen = at.step + 1, stream, at.tokens_seen + round(weight)
         for key, value in (("loss", loss), ("weight", weight), ("seconds", seconds)):
@@ -195,42 +261,73 @@ class _Run:
     def _gradients(self) -> tuple[torch.Tensor, int | torch.Tensor, str]:
         """Leave in `.grad` the gradient of (sum of losses / sum of weights) over all micro-batches of the step.
 
-        Returns the summed loss, the summed weight and the batch-stream hash after this step.
+        Returns the summed loss, the summed weight and the batch-stream hash after this step. Of several processes each
+        takes its share of the micro-batches, and the main one hashes them all, also those it does not train on.
         """
         step, stream, device = self.at.step, self.at.batch_stream, self.accelerator.device
-        last = self.config.accumulation - 1
+        share = self.config.accumulation // self.ranks.size
+        mine = range(self.ranks.index * share, (self.ranks.index + 1) * share)
         loss_sum: torch.Tensor = torch.zeros((), device=device)
         weight_sum: int | torch.Tensor = 0
-        for micro in range(self.config.accumulation):
+        for micro in range(self.config.accumulation) if self.ranks.main else mine:
             batch = self.batches.batch(step, micro)
-            stream = extend_stream(stream, batch)
+            if self.ranks.main:
+                stream = extend_stream(stream, batch)
+            if micro not in mine:
+                continue
             seed_all(device, self.seed, step, micro)
-            with contextlib.nullcontext() if micro == last else self.accelerator.no_sync(self.model):
-                loss, weight = self.task.loss(self.model, send_to_device(batch, device, non_blocking=True))
+            with contextlib.nullcontext() if micro == mine[-1] else self.placed.accumulating():
+                loss, weight = self.task.loss(self.placed.model, send_to_device(batch, device, non_blocking=True))
                 if loss.ndim != 0:
                     expected = "a scalar, the sum over the micro-batch"
-                    raise PolyheadError.of("task.loss", f"a loss of shape {tuple(loss.shape)}", expected)
+                    raise self.ranks.alike(
+                        PolyheadError.of("task.loss", f"a loss of shape {tuple(loss.shape)}", expected)
+                    )
                 self.accelerator.backward(loss)
             loss_sum = loss_sum + loss.detach()
             weight_sum = weight_sum + weight
+        if self.ranks.size > 1:
+            both = [torch.as_tensor(value, dtype=torch.float64, device=device) for value in (loss_sum, weight_sum)]
+            loss_sum, weight_sum = self.ranks.sum(torch.stack(both)).unbind()
         # divided once, at the end, by the weight of all: micro-batches of unequal weight count by their weight
         divisor = weight_sum.to(device) if isinstance(weight_sum, torch.Tensor) else torch.tensor(float(weight_sum))
-        torch._foreach_div_([p.grad for p in self.parameters if p.grad is not None], divisor)
+        if self.ranks.size > 1:
+            divisor = divisor / self.ranks.size  # what was summed over processes came out as their mean
+        torch._foreach_div_(self.placed.gradients(), divisor)
         return loss_sum, weight_sum, stream
 
     def _check(self, loss: float, norm: float, weight: float) -> None:
         if not weight > 0:
             do = "see that each step holds something to predict"
-            raise PolyheadError.of("task.loss", f"weight {weight} at step {self.at.step + 1}", "more than 0", do)
+            got = f"weight {weight} at step {self.at.step + 1}"
+            raise self.ranks.alike(PolyheadError.of("task.loss", got, "more than 0", do))
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.optimizer.zero_grad()
             self._diverged(self.at.step + 1, f"loss {loss / weight} and gradient norm {norm}")
 
     def _diverged(self, step: int, what: str) -> NoReturn:
-        """Keep everything up to here, note the failing step (from 1) and its batches, and stop."""
-        checkpoint = self._save()
+        """Keep everything up to here, and the failing step (from 1) with its batches, and stop."""
+        norms = divergence.gradient_norms(self.placed.evaluated)
+        self.placed.optimizer.zero_grad()
+        model, optimizer = self.placed.weights(), self.placed.state()
+        if not_finite(model) is None:
+            good: Path | None = self._save()
+        else:
+            found = self.ranks.on_main(self.checkpoints.newest)
+            good = found.folder if found else None
+        failure = {
+            "step": step,
+            "what": what,
+            "checkpoint": good and str(good.relative_to(self.folder)),
+            "weights": not_finite(model),
+            "recent": list(self.norms),
+            "gradient_norms": norms,
+        }
+        batches = [self.batches.batch(step - 1, micro) for micro in range(self.config.accumulation)]
+        kept = self.ranks.on_main(
+            lambda: divergence.keep(self.folder, model, optimizer, self._state(), batches, failure)
+        )
         self.metrics.append("divergence", step, what=what, batch_step=step - 1)
-        raise DivergenceError.at(step, what, checkpoint)
+        raise DivergenceError.at(step, what, good, kept)
 
     @contextlib.contextmanager
     def _saved_on_failure(self) -> Iterator[None]:
@@ -238,30 +335,34 @@ class _Run:
         try:
             yield
         except Exception:
-            if self.at.step > self.resumed_from:
+            alone = self.ranks.size == 1 or (self.ranks.main and self.placed.complete_alone)  # others may be gone
+            if self.at.step > self.resumed_from and alone and not_finite(self.bare) is None:
                 with contextlib.suppress(Exception):  # the task's own error is the one to see
-                    self._save()
+                    self._save(alone=True)
             raise
 
     def _validate(self) -> None:
         step = self.at.step
         seed_all(self.accelerator.device, self.seed, step, "validation")
         was_failed, self.at.validation_failed = self.at.validation_failed, True
-        with self._saved_on_failure(), in_mode(self.bare, training=False), torch.no_grad():
-            values = {key: float(value) for key, value in self.task.validate(self.bare).items()}
+        model = self.placed.evaluated
+        with self._saved_on_failure(), in_mode(model, training=False), torch.no_grad():
+            # in every process, since shards need them all; the main one's values count
+            values = {key: float(value) for key, value in self.task.validate(model).items()}
+            values = self.ranks.on_main(lambda: values)
             if "loss" not in values:
-                raise PolyheadError.of("task.validate", f"the keys {', '.join(values) or 'none'}", "the key 'loss'")
+                wrong = PolyheadError.of("task.validate", f"the keys {', '.join(values) or 'none'}", "the key 'loss'")
+                raise self.ranks.alike(wrong)
             for key in _RESERVED & values.keys():
-                raise PolyheadError.of("task.validate", f"the key {key}", "a name the metrics do not use themselves")
+                wrong = PolyheadError.of("task.validate", f"the key {key}", "a name the metrics do not use themselves")
+                raise self.ranks.alike(wrong)
         if not math.isfinite(values["loss"]):
             self._diverged(step, f"validation loss {values['loss']}")
         self.at.validation, self.at.validation_failed = values, False
         # equal steps: after a resume the best step is met again, and is still the best
         improved = self.best is None or values["loss"] < self.best.loss or step == self.best.step
         if improved:
-            self.best = save_best(self.bare, self.folder, step, values["loss"])
-            if self.on_best:
-                self.on_best(self.best.path.parent)
+            self._keep_best(step, values["loss"])
         self._tick()
         stream, seconds = self.at.batch_stream, self.at.seconds
         self.metrics.append("validation", step, **values, best=improved, batch_stream_sha256=stream, seconds=seconds)
@@ -271,6 +372,18 @@ class _Run:
         if was_failed:
             self.saved = None  # the checkpoint of this step still says it failed
             self._save()
+
+    def _keep_best(self, step: int, loss: float) -> None:
+        model = self._finite_weights()
+
+        def write() -> BestWeights:
+            best = save_best(model, self.folder, step, loss)
+            if self.on_best:
+                self.on_best(best.path.parent)
+            return best
+
+        self.best = self.ranks.on_main(write)
+        self.at.best = {"step": step, "loss": loss}
 
     def _log(self, rate: float, norm: float) -> None:
         """Write the mean loss since the last line; learning rate and gradient norm (before clipping) of this step."""
@@ -287,14 +400,29 @@ class _Run:
         self.accelerator.log({f"train/{key}": value for key, value in line.items()}, step=at.step)
         at.since_log = _Position().since_log
 
-    def _save(self) -> Path:
-        """Write a checkpoint of where the run stands, unless it is there already."""
+    def _save(self, *, alone: bool = False) -> Path:
+        """Write a checkpoint of where the run stands, unless it is there already; `alone`: without other processes."""
         name = f"step-{self.at.step:08d}"
         if self.saved is None or self.saved.name != name:
+            model = self._finite_weights()
             self._tick()
-            state = {"identity": self.identity, "position": dataclasses.asdict(self.at)}
-            self.saved = self.checkpoints.write(self.at.step, self.bare, self.optimizer, state)
+            optimizer, state = self.placed.state(), self._state()
+
+            def write() -> Path:
+                return self.checkpoints.write(self.at.step, model, optimizer, state)
+
+            self.saved = write() if alone else self.ranks.on_main(write)
         return self.saved
+
+    def _state(self) -> dict[str, Any]:
+        return {"identity": self.identity, "position": dataclasses.asdict(self.at)}
+
+    def _finite_weights(self) -> torch.nn.Module:
+        """An update may overflow where loss and gradient did not: such weights are kept as a failure, never as good."""
+        model = self.placed.weights()
+        if bad := not_finite(model):
+            self._diverged(self.at.step, f"weights {bad}")
+        return model
 
     def _tick(self) -> None:
         now = time.perf_counter()

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from polyhead.errors import PolyheadError
+from polyhead.errors import StorageError
 from polyhead.files import write_text
 
 __all__ = ["MetricsLog", "read_metrics"]
@@ -16,10 +16,11 @@ __all__ = ["MetricsLog", "read_metrics"]
 class MetricsLog:
     """Appends events to a file; every event has a "step" (steps done) and an "event" (its kind).
 
-    Kinds: "start" (step 0: the run's identity), "train", "validation", "divergence", "end".
+    Kinds: "start" (step 0: the run's identity), "train", "validation", "divergence", "end". Of the processes of a run
+    only the main one has a file: without a path nothing is written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
 
     def rewind(self, step: int, *, validated: bool = True) -> None:
@@ -27,6 +28,8 @@ class MetricsLog:
 
         A line torn by a crash, "end" and "divergence" go as well, and, unless `validated`, the validation at `step`.
         """
+        if self.path is None:
+            return
         again = {"end", "divergence"}
         events = read_metrics(self.path) if self.path.exists() else []
         kept = [e for e in events if e["step"] <= step and e["event"] not in again]
@@ -40,13 +43,15 @@ class MetricsLog:
         Raises:
             PolyheadError: the file cannot be written.
         """
+        if self.path is None:
+            return
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         line = json.dumps({"event": event, "step": step, **finite}, allow_nan=False) + "\n"
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
-            raise PolyheadError.of(str(self.path), error.strerror, "a file that can be written") from error
+            raise StorageError.at(self.path, error) from error
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -55,8 +60,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             event = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and "step" in event and "event" in event:
+        if isinstance(event, dict) and isinstance(event.get("step"), int) and isinstance(event.get("event"), str):
             events.append(event)
     return events

@@ -55,24 +55,29 @@ class TrainingResult:
 
 
 class DivergenceError(PolyheadError):
-    """The loss or the gradient norm became NaN or infinite; the weights of the last good step are kept.
+    """The loss, the gradient norm or the weights became NaN or infinite; what came before is kept.
 
     Attributes:
         step: the step that failed, counted from 1; its batches are `batches.batch(step - 1, micro)`.
-        checkpoint: the checkpoint with everything before that step.
+        what: which numbers were not finite.
+        checkpoint: the last checkpoint whose weights are finite; None when the run had none yet.
+        kept: folder with the failing step, for `polyhead.training.divergence.replay`.
     """
 
     step: int
-    checkpoint: Path
+    what: str
+    checkpoint: Path | None
+    kept: Path
 
     @classmethod
-    def at(cls, step: int, what: str, checkpoint: Path) -> DivergenceError:
+    def at(cls, step: int, what: str, checkpoint: Path | None, kept: Path) -> DivergenceError:
         """Build the error for step `step` (from 1), where `what` says which numbers were not finite."""
+        good = f"what was good is kept in {checkpoint}" if checkpoint else "no checkpoint came before it"
         error = cls(
-            f"training: got {what} at step {step}, expected finite numbers; what was good is kept in {checkpoint}; "
+            f"training: got {what} at step {step}, expected finite numbers; {good}, the failing step in {kept}; "
             "use a lower learning_rate or a longer warm-up in a new folder"
         )
-        error.step, error.checkpoint = step, checkpoint
+        error.step, error.what, error.checkpoint, error.kept = step, what, checkpoint, kept
         return error
 
 
