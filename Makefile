@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # one thread a process: tests and demo run several processes side by side
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-fast test-cluster lint clean
+.PHONY: demo test test-fast test-cluster faults lint clean
 
 demo: $(VENV)/.studies
 	$(BIN)/polyhead run studies/mofa-demo.yaml
@@ -21,6 +21,10 @@ test-cluster: $(VENV)/.dev
 
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+# What was injected, what survived, what was lost: printed, and written into docs/faults.md.
+faults: $(VENV)/.dev
+	$(BIN)/pytest tests/faults --write-faults
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -23,7 +23,9 @@ from polyhead.errors import PolyheadError
 from polyhead.files import read_json, sha256_file
 from polyhead.language import text_files, token_files
 from polyhead.language.archives import LARGEST_RATIO, ArchiveReader
+from polyhead.measures.samples import read_samples
 from polyhead.studies import kinds
+from polyhead.studies.language.config import DataConfig, domain_names
 from polyhead.studies.pages import _csv
 from polyhead.studies.yaml_file import apply_override, read_yaml
 from polyhead.training.checkpoint import Checkpoints, _digest
@@ -425,3 +427,33 @@ def test_a_document_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch,
             assert "part it" in line
     (tmp_path / "good.txt").write_text(("a line\n" * 100 + "\x1e\n") * 20)
     assert len(list(text_files.read(tmp_path / "good.txt", "text", "\x1e"))) == 20
+
+
+@pytest.mark.parametrize(
+    "name", ["../up", "..", "a/b", "<script>", "=cmd", "-x", "", "a\nb", "a\0b", "é", "'; drop", "x" * 300, "{{ 7*7 }}"]
+)
+def test_a_hostile_domain_name_is_refused(name, injected):
+    """It names files and columns: letters, digits and a little more, and never the way out of a folder."""
+    with injected("hostile domain name"):
+        assert "data.domains" in refused(domain_names, DataConfig(corpus="demo:speeches", domains=(f"{name}=texts/",)))
+
+
+HOSTILE_CSV = {
+    "long line": "x\n" + "1" * 1_000_000,
+    "long cell": "x\n" + "1\n" * 60 + "9" * 999 + "e" + "9" * 99 + "\n",
+    "formula": "x\n" + "1\n2\n" * 60 + "=cmd|' /C calc'!A0\n",
+    "formula as a name": "=1+1\n" + "1\n2\n" * 60,
+    "html": "x\n" + "1\n2\n" * 60 + "<script>alert(1)</script>\n",
+    "open quote": 'x\n"' + "1\n" * 60_000,
+    "zeros": "\0" * 10_000,
+    "many columns": ",".join("1" * 50_000),
+    "nan": "x\n" + "1\n2\n" * 60 + "nan\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_CSV)
+def test_hostile_samples(tmp_path, injected, name):
+    with injected("hostile CSV"):
+        path = tmp_path / "a.csv"
+        path.write_text(HOSTILE_CSV[name])
+        assert str(path) in refused(read_samples, path)

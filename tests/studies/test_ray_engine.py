@@ -121,7 +121,7 @@ def start_driver(study, folder, *options):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition, process, seconds=240):
+def wait_for(condition, process, seconds=400):
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -169,7 +169,7 @@ def test_a_cell_that_fails_is_recorded_and_the_rest_goes_on_in_a_cluster_of_our_
 
 
 def test_ctrl_c_lets_cells_write_their_checkpoints(long_study, tmp_path):
-    config = prepared(long_study, tmp_path)
+    config = prepared(long_study, tmp_path / "ray")
 
     def interrupt(cell, status):
         if status.get("step", 0) >= 5:
@@ -177,8 +177,10 @@ def test_ctrl_c_lets_cells_write_their_checkpoints(long_study, tmp_path):
 
     with machines(1):
         with pytest.raises(KeyboardInterrupt):
-            RayEngine(tmp_path, config, RayOptions()).run(config.cells(), Watching(interrupt))
-        states = [json.loads(path.read_text())["step"] for path in tmp_path.glob("cells/*/checkpoints/*/state.json")]
+            RayEngine(tmp_path / "ray", config, RayOptions()).run(config.cells(), Watching(interrupt))
+        states = [
+            json.loads(path.read_text())["step"] for path in tmp_path.glob("ray/cells/*/checkpoints/*/state.json")
+        ]
     assert states
     assert max(states) % 10 != 0  # not one of the regular ones
 
@@ -193,7 +195,7 @@ def test_a_cluster_without_room_for_a_cell_is_named(micro_study, tmp_path):
 
 def test_a_cluster_whose_machines_are_all_lost_is_not_waited_for_for_ever(long_study, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_engine, "_EMPTY_S", 1.0)
-    config = prepared(long_study, tmp_path)
+    config = prepared(long_study, tmp_path / "ray")
     with machines(1) as (cluster, nodes):
 
         def lose(cell, status):
@@ -201,7 +203,7 @@ def test_a_cluster_whose_machines_are_all_lost_is_not_waited_for_for_ever(long_s
                 cluster.remove_node(nodes.pop())
 
         with pytest.raises(PolyheadError, match="cluster: got"):
-            RayEngine(tmp_path, config, RayOptions()).run(config.cells(), Watching(lose))
+            RayEngine(tmp_path / "ray", config, RayOptions()).run(config.cells(), Watching(lose))
 
 
 def test_an_address_where_there_is_no_cluster_is_named(micro_study, tmp_path):

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import shutil
+import socket
 import tempfile
 import time
 import warnings
@@ -125,14 +126,22 @@ def _cluster(address: str | None) -> Iterator[None]:
     own = {} if address else {"include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     warnings.filterwarnings("ignore", message=".*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", category=FutureWarning)
     try:
+        _knock(address)
         ray.init(address=address or "local", **own, **quiet)
-    except (RayError, ConnectionError, ValueError, RuntimeError) as error:
+    except (RayError, OSError, ValueError, RuntimeError) as error:
         do = "start one with `ray start --head`, or leave the address out"
         raise PolyheadError.of("--address", f"{address} ({error})", "the address of a Ray cluster", do) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Ray tries for many minutes to reach an address where nobody listens: raise OSError in ten seconds."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _gpus_of_a_cell(options: RayOptions) -> float:

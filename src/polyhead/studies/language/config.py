@@ -191,9 +191,9 @@ def domain_names(data: DataConfig) -> dict[str, str]:
             own_name = spec.partition(":")[2] if re.match(r"(demo|hub):", spec) else Path(spec).stem
         if not source:
             raise PolyheadError.of("data.domains", repr(spec), "a source of text", "NAME=SOURCE")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", own_name):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", own_name):
             raise PolyheadError.of(
-                "data.domains", repr(spec), "a name of letters, digits, '.', '_', '-'", "NAME=SOURCE"
+                "data.domains", repr(spec), "a name of at most 100 letters, digits, '.', '_', '-'", "NAME=SOURCE"
             )
         if own_name.lower() in (name.lower() for name in named):  # each names a file, and some disks ignore case
             raise PolyheadError.of("data.domains", f"{own_name!r} twice", "different names", f"NAME={source}")
