@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from polyhead.errors import PolyheadError
-from polyhead.files import atomic_path, read_json, sha256_file, write_json, write_text
+from polyhead.files import atomic_path, read_json, remove_leftovers, sha256_file, write_json, write_text
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path) -> None:
@@ -49,3 +49,12 @@ def test_json_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None
     with pytest.raises(PolyheadError, match=message) as caught:
         read_json(path)
     assert str(path) in str(caught.value)
+
+
+def test_leftovers_of_killed_writers_are_swept_and_nothing_else(tmp_path):
+    kept = [tmp_path / name for name in (".lock", "model.safetensors", ".tmp", ".template", "notes.txt")]
+    left = [tmp_path / ".tmp1QvFAL", tmp_path / ".result.json.k2j3.part"]
+    for path in (*kept, *left):
+        path.touch()
+    remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)

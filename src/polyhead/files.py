@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "write_text",
 ]
 
+_OF_SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 _PART = ".part"
 
 
@@ -76,9 +78,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Remove what killed processes left of `atomic_path` in `folder`; for an owner whose lock keeps others out."""
-    for path in Path(folder).glob(f".*{_PART}"):
-        if path.is_file():
+    """Remove what killed processes left of `atomic_path` in `folder`; for an owner whose lock keeps others out.
+
+    Of safetensors too, which writes to a file of its own beside the one it is given (`.tmp` and six characters).
+    """
+    for path in Path(folder).glob(".*"):
+        if (path.name.endswith(_PART) or _OF_SAFETENSORS.fullmatch(path.name)) and path.is_file():
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from polyhead.errors import StorageError
 from polyhead.files import write_text
 
 __all__ = ["MetricsLog", "read_metrics"]
+
+log = logging.getLogger(__name__)
 
 
 class MetricsLog:
@@ -27,6 +30,7 @@ class MetricsLog:
         """Forget what happened after `step`: it will happen again.
 
         A line torn by a crash, "end" and "divergence" go as well, and, unless `validated`, the validation at `step`.
+        Lines from before `step` do not come again: when some are gone or unreadable, a warning says so.
         """
         if self.path is None:
             return
@@ -35,6 +39,10 @@ class MetricsLog:
         kept = [e for e in events if e["step"] <= step and e["event"] not in again]
         if not validated:
             kept = [e for e in kept if (e["step"], e["event"]) != (step, "validation")]
+        if step >= 0 and (not kept or kept[0]["event"] != "start" or _unreadable(self.path)):
+            log.warning(
+                "metrics damaged or missing (%s): lines up to step %d are lost, the training is not", self.path, step
+            )
         write_text(self.path, "".join(json.dumps(event) + "\n" for event in kept))
 
     def append(self, event: str, step: int, **values: Any) -> None:
@@ -54,14 +62,22 @@ class MetricsLog:
             raise StorageError.at(self.path, error) from error
 
 
+def _unreadable(path: Path) -> bool:
+    """Whether a line is no event; the last one may be torn, since a process may be killed while it writes."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return sum(_event(line) is None for line in lines[:-1]) > 0
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    fits = isinstance(event, dict) and isinstance(event.get("step"), int) and isinstance(event.get("event"), str)
+    return event if fits else None
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The events of a metrics.jsonl in order; a torn last line (the process was killed while writing) is left out."""
-    events = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("step"), int) and isinstance(event.get("event"), str):
-            events.append(event)
-    return events
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [event for line in lines if (event := _event(line)) is not None]
