@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from training_example import LanguageTask, config, gpt2, run, small_model
 
 from polyhead.errors import PolyheadError
 from polyhead.training import DivergenceError, Interrupted, weights_sha256
+from polyhead.training.divergence import gradient_norms
 from polyhead.training.ranks import launched_ranks
 
 MODELS = {"small": small_model, "gpt2": gpt2}
@@ -55,6 +58,15 @@ def outcome(folder, options, rank=0):
     return out | {"dtensors": sum(type(p).__name__ == "DTensor" for p in model.parameters())}
 
 
+def norms_of_shards():
+    """The norms of a sharded model's gradients, and those of the same model in one piece."""
+    models = [small_model(dropout=0.0) for _ in range(2)]
+    fully_shard(models[0], mesh=init_device_mesh("cpu", (2,)))
+    for model in models:
+        model(torch.arange(8)[None]).square().sum().backward()
+    return [gradient_norms(model) for model in models]
+
+
 def main():
     torch.set_num_threads(1)
     ranks = launched_ranks()
@@ -63,6 +75,8 @@ def main():
         os.environ |= {"ACCELERATE_USE_FSDP": "true" if options.get("sharded") else "false", "FSDP_VERSION": "2"}
         noted = outcome(folder, options, ranks.index)
         Path(f"{name}-rank{ranks.index}.json").write_text(json.dumps(noted))
+    if len(sys.argv) > 2:
+        Path(f"{sys.argv[2]}-rank{ranks.index}.json").write_text(json.dumps(norms_of_shards()))
     ranks.leave()
 
 

@@ -13,7 +13,7 @@ import distributed_example
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_example import events, last_checkpoint
+from training_example import events, last_checkpoint, small_model
 
 from polyhead.errors import PolyheadError
 from polyhead.training.placement import Copies, place
@@ -25,12 +25,12 @@ pytestmark = [
 ]
 
 
-def start(jobs):
+def start(jobs, *more):
     """Two processes, as torchrun starts them, that do one job after the other."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launcher += ["--rdzv-endpoint", "localhost:0", "--monitor-interval", "0.1"]
     return subprocess.Popen(
-        [sys.executable, *launcher, distributed_example.__file__, json.dumps(jobs)],
+        [sys.executable, *launcher, distributed_example.__file__, json.dumps(jobs), *more],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -86,6 +86,7 @@ WRONG = {
     "thirds": {"config": {"accumulation": 3}},
     "unequal": {"seeds": 1},
     "infinite": {"infinite_at": 5},
+    "infinite-shards": {"infinite_at": 5, "sharded": True},
 }
 
 
@@ -108,7 +109,7 @@ class Runs:
             "shards-bf16": {**BF16, "sharded": True},
             **WRONG,
         }
-        process = start({str(root / name): options for name, options in jobs.items()})
+        process = start({str(root / name): options for name, options in jobs.items()}, str(root / "norms"))
         said = process.communicate(timeout=300)
         assert process.returncode == 0, said[1]
         assert said[0] == ""
@@ -173,6 +174,7 @@ def test_bf16_trains_alike_in_copies_and_shards(runs):
         ("thirds", "PolyheadError", "accumulation: got 3, expected a multiple of the 2 processes"),
         ("unequal", "PolyheadError", "initial_weights_sha256: got"),
         ("infinite", "DivergenceError", "training: got loss inf"),
+        ("infinite-shards", "DivergenceError", "training: got loss inf"),
     ],
 )
 def test_what_is_wrong_is_wrong_in_both(runs, name, error, message):
@@ -185,7 +187,14 @@ def test_what_is_wrong_is_wrong_in_both(runs, name, error, message):
     assert (message in other["message"]) is (name != "unequal")
     if error == "DivergenceError":
         assert main["step"] == other["step"] == 3  # two micro-batches a step and process
-        assert (runs.root / name / "divergence" / "failure.json").exists()
+        failure = json.loads((runs.root / name / "divergence" / "failure.json").read_text())
+        assert failure["gradient_norms"].keys() == {name for name, _ in small_model().named_parameters()}
+        assert "nan" in failure["gradient_norms"].values()
+
+
+def test_what_is_kept_of_a_failing_step_speaks_of_whole_gradients(runs):
+    for shards, whole in noted(runs.root / "norms"):
+        assert shards == pytest.approx(whole)
 
 
 def test_when_one_process_dies_the_main_one_saves(tmp_path):
@@ -252,7 +261,7 @@ def test_only_the_main_process_speaks_of_a_common_error():
 def test_a_single_process_is_never_sharded(monkeypatch):
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
-    from training_example import config, small_model
+    from training_example import config
 
     accelerator = Accelerator()
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")

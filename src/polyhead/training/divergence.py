@@ -22,6 +22,7 @@ from polyhead.training.checkpoint import Checkpoints, StateHolder
 from polyhead.training.config import TrainingConfig
 from polyhead.training.identity import claim, identity_of
 from polyhead.training.outcome import DivergenceError, Task
+from polyhead.training.placement import complete_tensor
 from polyhead.training.weights import not_finite
 
 __all__ = ["gradient_norms", "keep", "replay"]
@@ -31,7 +32,9 @@ _FOLDER, _BATCHES, _FAILURE = "divergence", "batches.safetensors", "failure.json
 
 def gradient_norms(model: torch.nn.Module) -> dict[str, float | str]:
     """The 2-norm of every parameter's gradient, where there is one; "nan" and "inf" as text, since JSON has neither."""
-    norms = {name: float(p.grad.norm()) for name, p in model.named_parameters() if p.grad is not None}
+    # of a sharded gradient the norm of the whole: all processes put it together
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    norms = {name: float(complete_tensor(grad.norm())) for name, grad in grads.items()}
     return {name: norm if math.isfinite(norm) else str(norm) for name, norm in norms.items()}
 
 
@@ -58,9 +61,10 @@ def keep(
     """
     home = folder / _FOLDER
     shutil.rmtree(home, ignore_errors=True)
-    # without the best weights, which are not kept here: a replay does not look for them
+    # without the best weights and the metrics, which are not kept here: a replay does not look for them
     position = {**state["position"], "best": None}
-    Checkpoints(home).write(position["step"], model, optimizer, {**state, "position": position})
+    alone = {**state, "position": position, "metrics": None}
+    Checkpoints(home).write(position["step"], model, optimizer, alone)
     tensors: dict[str, torch.Tensor] = {}
     described = [_describe(batch, f"micro{number}", tensors) for number, batch in enumerate(batches)]
     with atomic_path(home / _BATCHES) as temporary:

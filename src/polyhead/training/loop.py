@@ -186,7 +186,8 @@ class _Run:
             self.at, self.saved = _position(found), found.folder
         if self.at.best:
             self.best = BestWeights(self.folder / "best" / "model.safetensors", **self.at.best)
-        self.metrics.rewind(self.at.step if found else -1, validated=not self.at.validation_failed)
+        seal = found.state.get("metrics") if found else None
+        self.metrics.rewind(self.at.step if found else -1, validated=not self.at.validation_failed, seal=seal)
         if not found:
             self.metrics.append("start", 0, **self.identity)
 
@@ -415,7 +416,8 @@ class _Run:
         return self.saved
 
     def _state(self) -> dict[str, Any]:
-        return {"identity": self.identity, "position": dataclasses.asdict(self.at)}
+        position = dataclasses.asdict(self.at)
+        return {"identity": self.identity, "position": position, "metrics": self.metrics.seal()}
 
     def _finite_weights(self) -> torch.nn.Module:
         """An update may overflow where loss and gradient did not: such weights are kept as a failure, never as good."""

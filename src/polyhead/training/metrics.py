@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from polyhead.errors import StorageError
-from polyhead.files import write_text
+from polyhead.files import sha256_file, write_text
 
 __all__ = ["MetricsLog", "read_metrics"]
 
@@ -26,11 +28,11 @@ class MetricsLog:
     def __init__(self, path: Path | None) -> None:
         self.path = path
 
-    def rewind(self, step: int, *, validated: bool = True) -> None:
+    def rewind(self, step: int, *, validated: bool = True, seal: Mapping[str, Any] | None = None) -> None:
         """Forget what happened after `step`: it will happen again.
 
         A line torn by a crash, "end" and "divergence" go as well, and, unless `validated`, the validation at `step`.
-        Lines from before `step` do not come again: when some are gone or unreadable, a warning says so.
+        Lines from before `step` do not come again: when they are not those that were sealed, a warning says so.
         """
         if self.path is None:
             return
@@ -39,11 +41,16 @@ class MetricsLog:
         kept = [e for e in events if e["step"] <= step and e["event"] not in again]
         if not validated:
             kept = [e for e in kept if (e["step"], e["event"]) != (step, "validation")]
-        if step >= 0 and (not kept or kept[0]["event"] != "start" or _unreadable(self.path)):
-            log.warning(
-                "metrics damaged or missing (%s): lines up to step %d are lost, the training is not", self.path, step
-            )
+        if seal and not _is_whole(self.path, seal):
+            lost = "some lines from before are lost or wrong, the training is not"
+            log.warning("metrics damaged or missing (%s), going on at step %d: %s", self.path, step, lost)
         write_text(self.path, "".join(json.dumps(event) + "\n" for event in kept))
+
+    def seal(self) -> dict[str, Any] | None:
+        """Length and hash of the file as it is, for a checkpoint to keep: JSON has no checksum of its own."""
+        if self.path is None or not self.path.exists():
+            return None
+        return {"bytes": self.path.stat().st_size, "sha256": sha256_file(self.path)}
 
     def append(self, event: str, step: int, **values: Any) -> None:
         """Write one line and hand it to the operating system, so that a killed process loses none; NaN becomes null.
@@ -62,10 +69,13 @@ class MetricsLog:
             raise StorageError.at(self.path, error) from error
 
 
-def _unreadable(path: Path) -> bool:
-    """Whether a line is no event; the last one may be torn, since a process may be killed while it writes."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return sum(_event(line) is None for line in lines[:-1]) > 0
+def _is_whole(path: Path, seal: Mapping[str, Any]) -> bool:
+    """Whether the file begins with the bytes that `seal` speaks of."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read(seal["bytes"])).hexdigest() == str(seal["sha256"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
 
 
 def _event(line: str) -> dict[str, Any] | None:
