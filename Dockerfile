@@ -1,4 +1,4 @@
-# polyhead on a GPU: docker build -t polyhead . && docker run --gpus all -v "$PWD/runs:/work/runs" polyhead run mofa-demo
+# polyhead on a GPU: docker build -t polyhead . && docker run --gpus all -v "$PWD/runs:/polyhead/runs" polyhead run mofa-demo
 # The devel image brings the compilers that Triton and the native CPU kernels need at run time.
 ARG CUDA=12.8.1
 FROM nvidia/cuda:${CUDA}-cudnn-devel-ubuntu24.04
@@ -20,9 +20,9 @@ COPY studies studies
 RUN pip install ".[studies,ot]" && rm -rf /src
 
 # as nobody in particular: runs, downloads and compiled kernels go where the caller mounts them
-ENV POLYHEAD_CACHE=/work/cache HF_HOME=/work/huggingface
-RUN useradd --create-home polyhead && mkdir -p /work && chown polyhead /work
+ENV POLYHEAD_CACHE=/polyhead/cache HF_HOME=/polyhead/huggingface
+RUN useradd --create-home polyhead && mkdir -p /polyhead && chown polyhead /polyhead
 USER polyhead
-WORKDIR /work
+WORKDIR /polyhead
 ENTRYPOINT ["polyhead"]
 CMD ["--help"]

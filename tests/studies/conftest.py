@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests of both kinds share
 
 WORDS = ["the", "of", "and", "a", "model", "head", "key", "value", "weight", "row", "mass", "gate", "token", "river"]
 

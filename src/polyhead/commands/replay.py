@@ -25,8 +25,7 @@ def replay(config: StudyConfig, home: Path, console: Console) -> int:
     """
     folder = home.resolve().parent.parent
     known = grid.read_study(folder)
-    differing = differing_keys(known, config) if known.study == config.study else ["study"]
-    if differing:
+    if differing := differing_keys(known, config):
         do = f"use {folder / grid.STUDY_FILE} itself"
         raise PolyheadError.of("STUDY.yaml", f"another study ({', '.join(differing)} differ)", f"{folder}'s", do)
     cell = next((cell for cell in known.cells() if cell.folder(folder) == home.resolve()), None)

@@ -20,18 +20,22 @@ import torch
 from torch import Tensor
 
 from polyhead.errors import PolyheadError
-from polyhead.functions import AttentionFunction, get
 from polyhead.kernels.call import Call, Rows
 from polyhead.kernels.native_library import Problem, library
+from polyhead.kernels.operators import (
+    FUNCTIONS,
+    empty_gradients,
+    empty_outputs,
+    is_built_in,
+    is_nothing,
+    register,
+    seen_nothing,
+)
 
 __all__ = ["attend", "available", "refuses", "unavailable"]
 
 logger = logging.getLogger("polyhead")
 
-# the kernels' number of each function: `WITH_FUNCTION` in native/functions.h
-FUNCTIONS = {name: (number, get(name)) for number, name in enumerate(
-    ("softmax", "sigmoid", "squared_elu", "linear_elu", "log_elu")
-)}  # fmt: skip
 # of the test at load; the errors of a sound build are 100 times smaller
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
@@ -46,7 +50,7 @@ def refuses(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str | None:
     if q.dtype == torch.float64:
         return "float64: it computes in float32 or bfloat16"
     for head in call.heads:
-        if not _is_built_in(head.function):
+        if not is_built_in(head.function):
             return f"the function {head.function.name}, which is not built in"
     if call.visibility.bias is not None:
         return "an additive attn_mask: it takes boolean masks"
@@ -56,10 +60,6 @@ def refuses(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str | None:
         return "a torch.func transform: it has no rule for one"
     reason: str | None = unavailable()
     return reason
-
-
-def _is_built_in(function: AttentionFunction) -> bool:
-    return function.name in FUNCTIONS and FUNCTIONS[function.name][1] is function
 
 
 def available() -> bool:
@@ -98,60 +98,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Rows | 
     return out, Rows(log_mass, entropy, max_weight.detach()) if call.return_rows else None
 
 
-_SHARED = (
-    "int[] functions, float scale, bool is_causal, bool with_rows, Tensor? log_t, Tensor? key_lengths, "
-    "Tensor? document_ids, Tensor? mask"
-)
-_operators: Any = torch.library.Library("polyhead", "DEF")  # type: ignore[no-untyped-call]
-_operators.define(
-    f"native_attention(Tensor q, Tensor k, Tensor v, {_SHARED}) "
-    "-> (Tensor out, Tensor log_mass, Tensor entropy, Tensor max_weight)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-_operators.define(
-    "native_attention_backward(Tensor? d_out, Tensor? d_log_mass, Tensor? d_entropy, Tensor q, Tensor k, Tensor v, "
-    f"Tensor out, Tensor log_mass, Tensor entropy, {_SHARED}) -> (Tensor dq, Tensor dk, Tensor dv)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-
-
-def _outputs(q: Tensor, v: Tensor, with_rows: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Uninitialised results; the statistics nobody asked for are empty."""
-    batches, heads, queries, _ = q.shape
-    if q.stride(1) < q.stride(2):
-        # (B,N,H,E) in memory when q is laid out so, as in every model that splits heads off one projection
-        out = q.new_empty(batches, queries, heads, v.shape[-1]).transpose(1, 2)
-    else:
-        out = q.new_empty(batches, heads, queries, v.shape[-1])
-    shape = (batches, heads, queries)
-    log_mass, entropy, max_weight = (
-        torch.empty(size, dtype=torch.float32, device=q.device)
-        for size in (shape, shape if with_rows else (0,), shape if with_rows else (0,))
-    )
-    return out, log_mass, entropy, max_weight
-
-
-def _gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uninitialised dq, dk, dv, laid out as q, k, v where that keeps the last dimension contiguous."""
-    dq, dk, dv = (
-        torch.empty_like(x) if x.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        for x in (q, k, v)
-    )
-    return dq, dk, dv
-
-
-def _fake_forward(
-    q: Tensor, k: Tensor, v: Tensor, functions: list[int], scale: float, is_causal: bool, with_rows: bool, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _outputs(q, v, with_rows)
-
-
-def _fake_backward(
-    d_out: Tensor, d_log_mass: Tensor, d_entropy: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _gradients(q, k, v)
-
-
 def _forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _compute(q, k, v, _runs_in_bfloat16(q), *settings)
 
@@ -160,10 +106,9 @@ def _compute(
     q: Tensor, k: Tensor, v: Tensor, in_bfloat16: bool, *settings: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The results for `settings`, the arguments of `native_attention` after v."""
-    outputs = out, log_mass, entropy, max_weight = _outputs(q, v, settings[3])
-    if min(q.numel(), k.numel(), v.numel()) == 0:  # no query sees a key
-        out.zero_(), log_mass.fill_(-torch.inf), entropy.zero_(), max_weight.zero_()
-        return outputs
+    outputs = out, log_mass, entropy, max_weight = empty_outputs(q, v, settings[3])
+    if is_nothing(q, k, v):
+        return seen_nothing(outputs)
     problem = Problem.of((q, k, v), in_bfloat16, *settings)
     result = problem.result(out)
     problem.set(out=result, log_mass=log_mass)
@@ -190,8 +135,8 @@ def _compute_gradients(
     *settings: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv from the gradients of out, log mass and entropy (None where nothing flows) and those three."""
-    gradients = _gradients(*inputs)
-    if min(x.numel() for x in inputs) == 0:
+    gradients = empty_gradients(*inputs)
+    if is_nothing(*inputs):
         for gradient in gradients:
             gradient.zero_()
         return gradients
@@ -210,34 +155,7 @@ def _compute_gradients(
     return gradients
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, *settings = inputs
-    out, log_mass, entropy, _ = output
-    ctx.numbers, tensors = settings[:4], settings[4:]
-    ctx.save_for_backward(q, k, v, out, log_mass, entropy, *tensors)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(
-    ctx: Any, d_out: Tensor | None, d_log_mass: Tensor | None, d_entropy: Tensor | None, _: Any
-) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # once: gradient checkpointing computes them anew at every access
-    gradients = torch.ops.polyhead.native_attention_backward(
-        d_out, d_log_mass, d_entropy, *saved[:6], *ctx.numbers, *saved[6:]
-    )
-    return (*gradients, *(None,) * 8)
-
-
-def _no_second_derivative(ctx: Any, *gradients: Tensor) -> None:
-    raise PolyheadError("impl='native': no second derivative (create_graph=True); use impl='dense'")
-
-
-_operators.impl("native_attention", _forward, "CPU")
-_operators.impl("native_attention_backward", _backward, "CPU")
-torch.library.register_fake("polyhead::native_attention", _fake_forward, lib=_operators)
-torch.library.register_fake("polyhead::native_attention_backward", _fake_backward, lib=_operators)
-torch.library.register_autograd("polyhead::native_attention", _differentiate, setup_context=_setup, lib=_operators)
-torch.library.register_autograd("polyhead::native_attention_backward", _no_second_derivative, lib=_operators)
+register("native", ("log_t", "key_lengths", "document_ids", "mask"), _forward, _backward, "CPU")
 
 
 def _run(name: str, problem: Problem) -> None:

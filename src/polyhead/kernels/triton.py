@@ -21,9 +21,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from polyhead.errors import PolyheadError
-from polyhead.functions import AttentionFunction, get
+from polyhead.functions import AttentionFunction
 from polyhead.kernels.call import Call, Rows
+from polyhead.kernels.operators import (
+    FUNCTIONS,
+    empty_gradients,
+    empty_outputs,
+    is_built_in,
+    is_nothing,
+    register,
+    seen_nothing,
+)
 from polyhead.kernels.triton_documents import log_t
 
 if TYPE_CHECKING:
@@ -31,10 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["attend", "refuses", "unavailable"]
 
-# the kernels' number of each built-in function: triton_functions
-FUNCTIONS = {name: (number, get(name)) for number, name in enumerate(
-    ("softmax", "sigmoid", "squared_elu", "linear_elu", "log_elu")
-)}  # fmt: skip
 MAX_HEAD_DIM = 256
 OLDEST_TRITON = (3, 6)
 OLDEST_DEVICE = (8, 0)
@@ -53,7 +57,7 @@ def refuses(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str | None:
     if max(q.shape[3], v.shape[3]) > MAX_HEAD_DIM:
         return f"head_dim {max(q.shape[3], v.shape[3])}: at most {MAX_HEAD_DIM}"
     for head in call.heads:
-        if not _is_built_in(head.function) and head.function.triton is None:
+        if not is_built_in(head.function) and head.function.triton is None:
             return f"the function {head.function.name}: it has no Triton expression (AttentionFunction.triton)"
     if call.visibility.mask is not None or call.visibility.bias is not None:
         return "attn_mask: it takes is_causal, key_lengths and document_ids"
@@ -63,10 +67,6 @@ def refuses(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str | None:
         return "a torch.func transform: it has no rule for one"
     reason: str | None = unavailable(str(q.device))
     return reason
-
-
-def _is_built_in(function: AttentionFunction) -> bool:
-    return function.name in FUNCTIONS and FUNCTIONS[function.name][1] is function
 
 
 def _is_interpreting() -> bool:
@@ -117,67 +117,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Rows | 
 
 
 def _number(function: AttentionFunction) -> int:
-    if _is_built_in(function):
+    if is_built_in(function):
         return FUNCTIONS[function.name][0]
     for number, known in enumerate(_users, len(FUNCTIONS)):
         if known is function:
             return number
     _users.append(function)
     return len(FUNCTIONS) + len(_users) - 1
-
-
-_SHARED = (
-    "int[] functions, float scale, bool is_causal, bool with_rows, Tensor? log_t, Tensor? key_lengths, "
-    "Tensor? document_ids"
-)
-_operators: Any = torch.library.Library("polyhead", "FRAGMENT")  # type: ignore[no-untyped-call]
-_operators.define(
-    f"triton_attention(Tensor q, Tensor k, Tensor v, {_SHARED}) "
-    "-> (Tensor out, Tensor log_mass, Tensor entropy, Tensor max_weight)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-_operators.define(
-    "triton_attention_backward(Tensor? d_out, Tensor? d_log_mass, Tensor? d_entropy, Tensor q, Tensor k, Tensor v, "
-    f"Tensor out, Tensor log_mass, Tensor entropy, {_SHARED}) -> (Tensor dq, Tensor dk, Tensor dv)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-
-
-def _outputs(q: Tensor, v: Tensor, with_rows: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Uninitialised results; the statistics nobody asked for are empty."""
-    batches, heads, queries, _ = q.shape
-    if q.stride(1) < q.stride(2):
-        # (B,N,H,E) in memory when q is laid out so, as in every model that splits heads off one projection
-        out = q.new_empty(batches, queries, heads, v.shape[-1]).transpose(1, 2)
-    else:
-        out = q.new_empty(batches, heads, queries, v.shape[-1])
-    shape = (batches, heads, queries)
-    log_mass, entropy, max_weight = (
-        torch.empty(size, dtype=torch.float32, device=q.device)
-        for size in (shape, shape if with_rows else (0,), shape if with_rows else (0,))
-    )
-    return out, log_mass, entropy, max_weight
-
-
-def _gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uninitialised dq, dk, dv, laid out as q, k, v where that keeps the last dimension contiguous."""
-    dq, dk, dv = (
-        torch.empty_like(x) if x.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        for x in (q, k, v)
-    )
-    return dq, dk, dv
-
-
-def _fake_forward(
-    q: Tensor, k: Tensor, v: Tensor, functions: list[int], scale: float, is_causal: bool, with_rows: bool, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _outputs(q, v, with_rows)
-
-
-def _fake_backward(
-    d_out: Tensor, d_log_mass: Tensor, d_entropy: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _gradients(q, k, v)
 
 
 def _settings(functions: list[int], *rest: Any) -> Settings:
@@ -193,10 +139,9 @@ def _settings(functions: list[int], *rest: Any) -> Settings:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    outputs = out, log_mass, entropy, max_weight = _outputs(q, v, settings[3])
-    if min(q.numel(), k.numel(), v.numel()) == 0:  # no query sees a key
-        out.zero_(), log_mass.fill_(-torch.inf), entropy.zero_(), max_weight.zero_()
-        return outputs
+    outputs = empty_outputs(q, v, settings[3])
+    if is_nothing(q, k, v):
+        return seen_nothing(outputs)
     from polyhead.kernels import triton_launch
 
     with _on_device(q):
@@ -208,8 +153,8 @@ def _backward(
     d_out: Tensor | None, d_log_mass: Tensor | None, d_entropy: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
     out: Tensor, log_mass: Tensor, entropy: Tensor, *settings: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    gradients = _gradients(q, k, v)
-    if min(q.numel(), k.numel(), v.numel()) == 0:
+    gradients = empty_gradients(q, k, v)
+    if is_nothing(q, k, v):
         for gradient in gradients:
             gradient.zero_()
         return gradients
@@ -227,32 +172,5 @@ def _on_device(x: Tensor) -> Any:
     return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, *settings = inputs
-    out, log_mass, entropy, _ = output
-    ctx.numbers, tensors = settings[:4], settings[4:]
-    ctx.save_for_backward(q, k, v, out, log_mass, entropy, *tensors)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(
-    ctx: Any, d_out: Tensor | None, d_log_mass: Tensor | None, d_entropy: Tensor | None, _: Any
-) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # once: gradient checkpointing computes them anew at every access
-    gradients = torch.ops.polyhead.triton_attention_backward(
-        d_out, d_log_mass, d_entropy, *saved[:6], *ctx.numbers, *saved[6:]
-    )
-    return (*gradients, *(None,) * 7)
-
-
-def _no_second_derivative(ctx: Any, *gradients: Tensor) -> None:
-    raise PolyheadError("impl='triton': no second derivative (create_graph=True); use impl='dense'")
-
-
-for _device in ("CUDA", "CPU"):  # on a CPU the interpreter alone gets here
-    _operators.impl("triton_attention", _forward, _device)
-    _operators.impl("triton_attention_backward", _backward, _device)
-torch.library.register_fake("polyhead::triton_attention", _fake_forward, lib=_operators)
-torch.library.register_fake("polyhead::triton_attention_backward", _fake_backward, lib=_operators)
-torch.library.register_autograd("polyhead::triton_attention", _differentiate, setup_context=_setup, lib=_operators)
-torch.library.register_autograd("polyhead::triton_attention_backward", _no_second_derivative, lib=_operators)
+# on a CPU the interpreter alone gets there
+register("triton", ("log_t", "key_lengths", "document_ids"), _forward, _backward, "CUDA", "CPU")

@@ -15,7 +15,16 @@ writes its own part of the results: no atomic additions, the same bits every tim
 import triton
 import triton.language as tl
 
-from polyhead.kernels.triton_blocks import at_head, hidden, key_count, key_span, load_rows, store_rows, vector
+from polyhead.kernels.triton_blocks import (
+    at_head,
+    hidden,
+    key_count,
+    key_span,
+    launched_head,
+    load_rows,
+    store_rows,
+    vector,
+)
 from polyhead.kernels.triton_functions import (
     LN_2,
     LOG2_E,
@@ -112,13 +121,14 @@ def _weights_and_gradient(
         x = log2_weight(s, F, USER_LOG)
     if LOGARITHMIC:
         if NORMALISED:
-            share = tl.math.exp2(x - mass)
+            # a share of the row's mass: above 1 only by rounding, which at scores of 1e10 would be e^500
+            share = tl.math.exp2(tl.minimum(x - mass, 0.0))
             p = share
         else:
             p = tl.math.exp2(x)
             share = p
             if ROW_GRADIENTS:
-                share = tl.math.exp2(x - mass)
+                share = tl.math.exp2(tl.minimum(x - mass, 0.0))
         w, r = p, share
         if F != SOFTMAX:
             slope = log_slope(s, F, USER_SLOPE)
@@ -160,19 +170,8 @@ def _query_blocks(
         q = load_rows(Q, b, h, start, q_stride, N, D, R, WD, DESCRIPTOR)
         d_out = load_rows(D_OUT, b, h, start, d_out_stride, N, E, R, WE, DESCRIPTOR)
         delta, mass, d_entropy, log_t = _row_numbers(
-            DELTA,
-            MASS,
-            D_ENTROPY,
-            LOG_T,
-            t_stride,
-            rows,
-            N,
-            LOGARITHMIC,
-            REDO,
-            NORMALISED,
-            ROW_GRADIENTS,
-            TAKES_T,
-        )
+            DELTA, MASS, D_ENTROPY, LOG_T, t_stride, rows, N, LOGARITHMIC, REDO, NORMALISED, ROW_GRADIENTS, TAKES_T,
+        )  # fmt: skip
         product = dot(k, q.T, None, PRECISION)
         dp = dot(v, d_out.T, None, PRECISION)
         p, ds = _weights_and_gradient(
@@ -250,10 +249,7 @@ def keys_and_values(
     blocks = tl.cdiv(M, C)
     block = tl.program_id(0) % blocks  # the first keys have the longest causal columns
     which = tl.program_id(0) // blocks
-    b = which // launched
-    h = tl.load(TABLE + which % launched * 2)
-    function = tl.load(TABLE + which % launched * 2 + 1)
-    row = (b * H + h).to(tl.int64) * N
+    b, h, function, row = launched_head(TABLE, which, launched, H, N)
     DELTA += row
     LOG_MASS += row
     MASS += row
@@ -330,19 +326,8 @@ def _query_block(
     q = load_rows(Q, b, h, block * R, q_stride, N, D, R, WD, DESCRIPTOR)
     d_out = load_rows(D_OUT, b, h, block * R, d_out_stride, N, E, R, WE, DESCRIPTOR)
     delta, mass, d_entropy, log_t = _row_numbers(
-        DELTA,
-        MASS,
-        D_ENTROPY,
-        LOG_T,
-        t_stride,
-        rows,
-        N,
-        LOGARITHMIC,
-        REDO,
-        NORMALISED,
-        ROW_GRADIENTS,
-        TAKES_T,
-    )
+        DELTA, MASS, D_ENTROPY, LOG_T, t_stride, rows, N, LOGARITHMIC, REDO, NORMALISED, ROW_GRADIENTS, TAKES_T,
+    )  # fmt: skip
     dq = tl.zeros([R, WD], tl.float32)
     low, whole, high = key_span(block, rows, keys, FIRST, LAST, N, M, CAUSAL, R, C)
     if FIRST is None:
@@ -374,10 +359,7 @@ def queries(
     blocks = tl.cdiv(N, R)
     block = blocks - 1 - tl.program_id(0) % blocks
     which = tl.program_id(0) // blocks
-    b = which // launched
-    h = tl.load(TABLE + which % launched * 2)
-    function = tl.load(TABLE + which % launched * 2 + 1)
-    row = (b * H + h).to(tl.int64) * N
+    b, h, function, row = launched_head(TABLE, which, launched, H, N)
     DELTA += row
     LOG_MASS += row
     MASS += row

@@ -5,7 +5,15 @@
 import triton
 import triton.language as tl
 
-__all__ = ["at_head", "hidden", "key_count", "key_span", "load_rows", "store_rows", "vector"]
+__all__ = ["at_head", "hidden", "key_count", "key_span", "launched_head", "load_rows", "store_rows", "vector"]
+
+
+@triton.jit
+def launched_head(TABLE, which, launched, H, N):
+    """(batch, head, function, where the head's rows begin in (B,H,N)) of one of a launch's (batch, head) pairs."""
+    b = which // launched
+    h = tl.load(TABLE + which % launched * 2)
+    return b, h, tl.load(TABLE + which % launched * 2 + 1), (b * H + h).to(tl.int64) * N
 
 
 @triton.jit

@@ -6,7 +6,16 @@
 import triton
 import triton.language as tl
 
-from polyhead.kernels.triton_blocks import at_head, hidden, key_count, key_span, load_rows, store_rows, vector
+from polyhead.kernels.triton_blocks import (
+    at_head,
+    hidden,
+    key_count,
+    key_span,
+    launched_head,
+    load_rows,
+    store_rows,
+    vector,
+)
 from polyhead.kernels.triton_functions import (
     LN_2,
     SIGMOID,
@@ -42,7 +51,8 @@ def _keys(
                 x = tl.where(out, float("-inf"), x)
             higher = tl.maximum(top, tl.max(x, 1))
             shift = tl.where(higher == float("-inf"), 0.0, higher)  # a row that has seen nothing yet
-            x = x - shift[:, None]
+            # above 0 only where a fused multiply-add rounds otherwise than the maximum did: e^500 at scores of 1e10
+            x = tl.minimum(x - shift[:, None], 0.0)
             p = tl.math.exp2(x)
             shrink = tl.math.exp2(top - shift)
             if ROWS:
@@ -131,10 +141,7 @@ def forward(
     blocks = tl.cdiv(N, R)
     block = blocks - 1 - tl.program_id(0) % blocks  # the longest causal rows first
     which = tl.program_id(0) // blocks
-    b = which // launched
-    h = tl.load(TABLE + which % launched * 2)
-    function = tl.load(TABLE + which % launched * 2 + 1)
-    row = (b * H + h).to(tl.int64) * N
+    b, h, function, row = launched_head(TABLE, which, launched, H, N)
     LOG_MASS += row
     if ROWS:
         ENTROPY += row

@@ -117,9 +117,11 @@ def fingerprint(config: StudyConfig) -> str:
 
 
 def differing_keys(one: StudyConfig, other: StudyConfig) -> list[str]:
-    """Dotted keys that make the two different studies (see `fingerprint`)."""
+    """Dotted keys that make the two different studies (see `fingerprint`); of two kinds, `study` alone."""
+    if one.study != other.study:
+        return ["study"]
     a, b = flat_keys(one), flat_keys(other)
-    return [key for key in a if key not in _free_keys(one) and a[key] != b.get(key)]
+    return [key for key in a if key not in _free_keys(one) and a[key] != b[key]]
 
 
 def _free_keys(config: StudyConfig) -> Sequence[str]:

@@ -38,8 +38,7 @@ def open_folder(folder: Path, config: StudyConfig) -> None:
     """
     path = folder / STUDY_FILE
     if path.exists():
-        known = read_study(folder)
-        differing = differing_keys(known, config) if known.study == config.study else ["study"]
+        differing = differing_keys(read_study(folder), config)
         if differing and any(folder.glob("cells/*")):
             raise PolyheadError(
                 f"{folder}: holds another study, which differs in {', '.join(differing)}; "

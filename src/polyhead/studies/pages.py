@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from polyhead.files import read_json, write_text
 from polyhead.studies.display import Table, to_latex
 from polyhead.studies.figure_style import inline
 
-__all__ = ["Picture", "Section", "read_environment", "render_page", "write_files"]
+__all__ = ["Picture", "Section", "read_environment", "render_page", "write_report"]
 
 Section = tuple[str, str, tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...]]
 """What stands beside what: (heading, introduction, [(tables shown, figures shown, tables folded away)])."""
@@ -35,8 +36,44 @@ class Picture:
     svg: str
 
 
-def write_files(report: Path, tables: Iterable[Table], figures: Iterable[Picture]) -> None:
-    """Write report/{tables/*.csv, tables/*.tex, figures/*.svg}; each file is replaced whole."""
+def write_report(
+    folder: Path,
+    template: str,
+    *,
+    tables: Mapping[str, Table],
+    figures: Mapping[str, Picture],
+    study: Mapping[str, Any],
+    command: Sequence[str],
+    environment: Mapping[str, Any] | None,
+    **values: Any,
+) -> Path:
+    """Write folder/report/{index.html, tables/*.csv, tables/*.tex, figures/*.svg}; each file is replaced whole.
+
+    Args:
+        folder: the study's folder.
+        command: the command line that made the study.
+        environment: machine and versions; None: folder/environment.json if there is one.
+        template, tables, figures, study, values: see `render_page`.
+
+    Returns:
+        The path of index.html.
+    """
+    report = folder / "report"
+    _write_files(report, tables.values(), figures.values())
+    page = render_page(
+        template,
+        tables=tables,
+        figures=figures,
+        study=study,
+        command=shlex.join(command),
+        environment=read_environment(folder) if environment is None else environment,
+        **values,
+    )
+    write_text(report / "index.html", page)
+    return report / "index.html"
+
+
+def _write_files(report: Path, tables: Iterable[Table], figures: Iterable[Picture]) -> None:
     for table in tables:
         write_text(report / "tables" / f"{table.name}.csv", _csv(table.data))
         write_text(report / "tables" / f"{table.name}.tex", to_latex(table))

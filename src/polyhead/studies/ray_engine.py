@@ -164,7 +164,7 @@ class _Run:
 
     def __init__(self, folder: Path, config: StudyConfig, options: RayOptions, view: View) -> None:
         self.folder, self.options, self.view = folder.resolve(), options, view
-        self.workplace = str(_scratch(options.storage, config) if options.storage else self.folder)
+        self.home = str(_scratch(options.storage, config) if options.storage else self.folder)
         self.needs = (config.threads, _gpus_of_a_cell(options))
         _check_room(*self.needs)
         self.room_seen = time.monotonic()
@@ -200,7 +200,7 @@ class _Run:
 
     def _begin(self, cell: Cell) -> None:
         (cell.folder(self.folder) / "failed.json").unlink(missing_ok=True)
-        self.tasks[self.task.remote(self.workplace, cell.name, self.options.storage, self.board)] = cell
+        self.tasks[self.task.remote(self.home, cell.name, self.options.storage, self.board)] = cell
 
     def _outcome(self, reference: Any, cell: Cell) -> tuple[str | None, str]:
         """Why the cell failed (None: it did not), and its headline."""

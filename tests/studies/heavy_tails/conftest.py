@@ -7,16 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic_tails
+from synthetic_tails import SMALL
 
 from polyhead.studies.heavy_tails.results import collect
 from polyhead.studies.heavy_tails.summaries import Analysis, analyse
-
-SMALL = [
-    {"families": ["mirrored_pareto", "gaussian"], "transforms": ["none"], "norms": ["post", "pre"]},
-    {"operators": ["matrix_inverse"], "heads": ["softmax", "log_elu"], "transforms": ["symlog"], "norms": ["post"]},
-    {"heads": ["softmax"], "residual_scales": [0.5]},
-]
-"""20 settings: enough for every table and figure."""
 
 
 @pytest.fixture(scope="session")

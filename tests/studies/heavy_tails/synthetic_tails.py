@@ -17,6 +17,13 @@ from polyhead.measures.marginals import MirroredPareto
 from polyhead.studies import kinds
 from polyhead.studies.config import StudyConfig, fingerprint
 
+SMALL = [
+    {"families": ["mirrored_pareto", "gaussian"], "transforms": ["none"], "norms": ["post", "pre"]},
+    {"operators": ["matrix_inverse"], "heads": ["softmax", "log_elu"], "transforms": ["symlog"], "norms": ["post"]},
+    {"heads": ["softmax"], "residual_scales": [0.5]},
+]
+"""20 settings: enough for every table and figure."""
+
 FUNCTIONS = ("softmax", "squared_elu", "linear_elu", "log_elu")
 FRACTIONS = (0.01, 0.05, 0.1)
 CONSTANT, IDENTITY = 80.0, 5.5  # multiples of the floor

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import synthetic_tails
+from synthetic_tails import SMALL
 
-from conftest import SMALL
 from polyhead.studies.heavy_tails.answer import answer
 from polyhead.studies.heavy_tails.findings import IN_PART, NOT_RUN, NOT_SHOWN, SHOWN, findings
 from polyhead.studies.heavy_tails.results import collect

@@ -3,48 +3,18 @@ from __future__ import annotations
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import synthetic_tails
+from html_page import Page
 from rich.console import Console
+from synthetic_tails import SMALL
 
-from conftest import SMALL
 from polyhead.errors import PolyheadError
 from polyhead.studies.heavy_tails.page import write_report
 from polyhead.studies.heavy_tails.reporting import report
-
-VOID = {"meta", "br", "img", "link", "input", "hr"}
-
-
-class Page(HTMLParser):
-    """What a browser would see; fails on tags that do not close."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(path.read_text(encoding="utf-8"))
-        assert not self.open, self.open
-        self.text = re.sub(r"\s+", " ", " ".join(self.words))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words.append(data)
 
 
 @pytest.fixture(scope="module")

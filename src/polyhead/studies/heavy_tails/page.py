@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from polyhead.files import write_text
-from polyhead.studies.display import Table
+from polyhead.studies import pages
 from polyhead.studies.heavy_tails import published
 from polyhead.studies.heavy_tails.answer import answer
 from polyhead.studies.heavy_tails.figures import all_figures
 from polyhead.studies.heavy_tails.results import collect
-from polyhead.studies.heavy_tails.summaries import Analysis, analyse
+from polyhead.studies.heavy_tails.summaries import analyse
 from polyhead.studies.heavy_tails.tables import all_tables, print_tables
-from polyhead.studies.pages import Picture, Section, read_environment, render_page, write_files
+from polyhead.studies.pages import Section
 
-__all__ = ["render", "write_report"]
+__all__ = ["write_report"]
 
 _SECTIONS: tuple[Section, ...] = (
     ("The paper's findings", "", ((("findings",), (), ()),)),
@@ -107,40 +105,17 @@ def write_report(
     tables, figures = all_tables(analysis, study), all_figures(analysis)
     if console is not None:
         print_tables(console, analysis, tables)
-    report = folder / "report"
-    write_files(report, tables.values(), figures.values())
-    page = render(
-        analysis,
-        tables=tables,
-        figures=figures,
-        study=study,
-        command=command,
-        environment=read_environment(folder) if environment is None else environment,
-    )
-    write_text(report / "index.html", page)
-    return report / "index.html"
-
-
-def render(
-    analysis: Analysis,
-    *,
-    tables: Mapping[str, Table],
-    figures: Mapping[str, Picture],
-    study: Mapping[str, Any],
-    command: Sequence[str],
-    environment: Mapping[str, Any],
-) -> str:
-    """The page as text; see `polyhead.studies.pages.render_page` for what is escaped."""
-    return render_page(
+    return pages.write_report(
+        folder,
         "heavy_tails/page.html.j2",
         tables=tables,
         figures=figures,
         study=study,
+        command=command,
         environment=environment,
         analysis=analysis,
         results=analysis.results,
         answer=answer(analysis),
         sections=_SECTIONS,
-        command=shlex.join(command),
         citation=published.CITATION,
     )

@@ -6,11 +6,9 @@ import dataclasses
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from polyhead.studies.config import flat_keys
 from polyhead.studies.heavy_tails.config import ModelConfig, TailStudyConfig
+from polyhead.studies.settings import settings_table
 
 __all__ = ["PAPER", "parameters", "print_plan"]
 
@@ -51,22 +49,9 @@ def print_plan(config: TailStudyConfig, console: Console) -> None:
     console.print(f"compute     about {work * clouds * len(cells):.2g} floating-point operations")
     for number, block in enumerate(config.blocks):
         console.print(f"block {number:<5} {_words(block)}", highlight=False, markup=False, soft_wrap=True)
-    console.print(_settings(config))
+    console.print(settings_table(config, PAPER, _SHOWN_APART))
 
 
 def _words(block: Any) -> str:
     lists = ((item.name, getattr(block, item.name)) for item in dataclasses.fields(block))
     return "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in lists if values)
-
-
-def _settings(config: TailStudyConfig) -> Table:
-    table = Table(title="Settings")
-    for column in ("key", "this study", "paper"):
-        table.add_column(column, overflow="fold")
-    for key, value in flat_keys(config).items():
-        if key in _SHOWN_APART:
-            continue
-        paper = PAPER.get(key, "")
-        same = "the same" if paper == value else str(paper)
-        table.add_row(key, Text(str(value)), same if key in PAPER else "not given: ours")
-    return table

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from polyhead.files import write_text
-from polyhead.studies.display import Table
+from polyhead.studies import pages
 from polyhead.studies.language import published
-from polyhead.studies.language.analysis import Analysis, analyse
+from polyhead.studies.language.analysis import analyse
 from polyhead.studies.language.answer import answer
 from polyhead.studies.language.figures import all_figures
 from polyhead.studies.language.results import collect
 from polyhead.studies.language.tables import all_tables, print_tables
-from polyhead.studies.pages import Picture, Section, read_environment, render_page, write_files
+from polyhead.studies.pages import Section
 
-__all__ = ["render", "write_report"]
+__all__ = ["write_report"]
 
 _SECTIONS: tuple[Section, ...] = (
     (
@@ -84,47 +82,19 @@ def write_report(
     tables, figures = all_tables(analysis), all_figures(analysis)
     if console is not None:
         print_tables(console, analysis, tables)
-    if environment is None:
-        environment = read_environment(folder)
-    report = folder / "report"
-    write_files(report, tables.values(), figures.values())
-    page = render(
-        analysis,
+    return pages.write_report(
+        folder,
+        "language/page.html.j2",
         tables=tables,
         figures=figures,
         study=study,
         command=command,
         environment=environment,
-        attribution=attribution,
-    )
-    write_text(report / "index.html", page)
-    return report / "index.html"
-
-
-def render(
-    analysis: Analysis,
-    *,
-    tables: Mapping[str, Table],
-    figures: Mapping[str, Picture],
-    study: Mapping[str, Any],
-    command: Sequence[str],
-    environment: Mapping[str, Any],
-    attribution: Sequence[Mapping[str, Any]],
-) -> str:
-    """The page as text; see `polyhead.studies.pages.render_page` for what is escaped."""
-    keys = list(dict.fromkeys(key for entry in attribution for key in entry))
-    return render_page(
-        "language/page.html.j2",
-        tables=tables,
-        figures=figures,
-        study=study,
-        environment=environment,
         analysis=analysis,
         results=analysis.results,
         answer=answer(analysis),
         sections=_SECTIONS,
-        command=shlex.join(command),
         attribution=attribution,
-        attribution_keys=keys,
+        attribution_keys=list(dict.fromkeys(key for entry in attribution for key in entry)),
         citation=published.CITATION,
     )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from polyhead.studies.config import flat_keys
 from polyhead.studies.language.config import LanguageStudyConfig, ModelConfig
 from polyhead.studies.language.preparation import check_sources
+from polyhead.studies.settings import settings_table
 
 __all__ = ["PAPER", "parameters", "print_plan", "tokens_per_cell"]
 
@@ -63,17 +61,4 @@ def print_plan(config: LanguageStudyConfig, console: Console) -> None:
     for row in check_sources(config):
         where = f"{row['spec']} = {row['source']} ({row['license']}; {row['status']})"
         console.print(f"domain      {row['name']:16} {where}", highlight=False, markup=False, soft_wrap=True)
-    console.print(_settings(config))
-
-
-def _settings(config: LanguageStudyConfig) -> Table:
-    table = Table(title="Settings")
-    for column in ("key", "this study", "paper"):
-        table.add_column(column, overflow="fold")
-    for key, value in flat_keys(config).items():
-        if key in _SHOWN_APART:
-            continue
-        paper = PAPER.get(key, "")
-        same = "the same" if paper == value else str(paper)
-        table.add_row(key, Text(str(value)), same if key in PAPER else "not given: ours")
-    return table
+    console.print(settings_table(config, PAPER, _SHOWN_APART))
