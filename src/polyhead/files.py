@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from polyhead.errors import PolyheadError, StorageError
 
 __all__ = [
+    "FORMULA",
     "atomic_path",
     "cache_folder",
     "finite",
+    "plain_cell",
     "read_json",
     "remove_leftovers",
     "sha256_file",
+    "write_csv",
     "write_json",
     "write_text",
 ]
+
+FORMULA = ("=", "+", "-", "@")
+"""What a spreadsheet takes for the beginning of a formula."""
 
 _OF_SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 _PART = ".part"
@@ -97,6 +104,19 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write `value` as indented JSON, atomically. NaN and infinity become null, so any JSON reader can read it."""
     write_text(path, json.dumps(finite(value), indent=1, sort_keys=False, allow_nan=False) + "\n")
+
+
+def plain_cell(value: Any) -> Any:
+    """`value` such that no spreadsheet takes it for a formula: text that begins like one begins with ' instead."""
+    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(FORMULA) else value
+
+
+def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows of one shape as UTF-8 CSV with a header, atomically; no cell is a formula (see `plain_cell`)."""
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in rows)
 
 
 def finite(value: Any) -> Any:

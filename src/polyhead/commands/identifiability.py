@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 from typing import Any
 
 from rich import box
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polyhead.files import atomic_path, write_json
+from polyhead.files import write_csv, write_json
 from polyhead.measures.identifiability import SIGNIFICANT, IdentifiabilityRow, check_identifiability
 from polyhead.measures.permutation import LawComparison
 
@@ -38,10 +37,7 @@ def identifiability(options: argparse.Namespace) -> int:
         write_json(options.json, records)
         print(options.json)
     if options.csv is not None:
-        with atomic_path(options.csv) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(records[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(records)
+        write_csv(options.csv, records)
         print(options.csv)
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polyhead.errors import PolyheadError
-from polyhead.files import atomic_path, write_json
+from polyhead.files import write_csv, write_json
 from polyhead.measures.integrability import Integrability
 from polyhead.measures.samples import Samples, align, read_samples
 from polyhead.measures.tail_report import ColumnTail, SampleComparison, column_tails, compare_samples
@@ -169,11 +168,7 @@ def _write(options: argparse.Namespace, found: list[ColumnTail], comparison: Sam
     if options.json is not None:
         write_json(options.json, {"columns": [_record(each) for each in found], "comparison": _compared(comparison)})
     if options.csv is not None:
-        rows = list(_csv_rows(found, comparison))
-        with atomic_path(options.csv) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(options.csv, list(_csv_rows(found, comparison)))
     if options.plot is not None:
         from polyhead.commands.hill_figure import write_figure
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from polyhead.errors import PolyheadError, nearest
+from polyhead.files import FORMULA
 
 __all__ = ["LEAST_ROWS", "Samples", "align", "read_samples"]
 
@@ -23,7 +24,6 @@ LEAST_ROWS = 50
 
 _LONGEST_LINE = 100_000  # characters: longer is a file of another kind, or one that would fill memory
 _MOST_COLUMNS = 32
-_FORMULA = ("=", "+", "-", "@")
 _SEPARATORS = ("\t", ";")  # the first of them in the first line, else the comma
 
 
@@ -151,7 +151,7 @@ def _check_cell(where: str, cell: str) -> None:
     if not cell.strip():
         raise PolyheadError.of(where, "an empty cell", "a number")
     if not _is_number(cell):
-        do = "write its value" if cell.lstrip().startswith(_FORMULA) else "use a decimal point and no units"
+        do = "write its value" if cell.lstrip().startswith(FORMULA) else "use a decimal point and no units"
         raise PolyheadError.of(where, ascii(cell), "a number", do)
     if not math.isfinite(float(cell)):
         raise PolyheadError.of(where, cell.strip(), "a finite number", "leave the row out, and say so")
@@ -169,7 +169,7 @@ def _names(path: str, cells: list[str]) -> tuple[str, ...]:
     names = []
     for number, cell in enumerate(cells, 1):
         name = " ".join("".join(c if c.isprintable() else "?" for c in cell.removeprefix("#")).split())
-        if name.startswith(_FORMULA):  # it would be run by the spreadsheet that opens our CSV
+        if name.startswith(FORMULA):  # it would be run by the spreadsheet that opens our CSV
             raise PolyheadError.of(f"{path}, column {number}", ascii(cell), "a plain name", "rename it")
         names.append(name[:60] or f"column {number}")
     return tuple(names)

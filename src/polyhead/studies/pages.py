@@ -13,7 +13,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from polyhead.files import read_json, write_text
+from polyhead.files import plain_cell, read_json, write_text
 from polyhead.studies.display import Table, to_latex
 from polyhead.studies.figure_style import inline
 
@@ -21,9 +21,6 @@ __all__ = ["Picture", "Section", "read_environment", "render_page", "write_repor
 
 Section = tuple[str, str, tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...]]
 """What stands beside what: (heading, introduction, [(tables shown, figures shown, tables folded away)])."""
-
-_FORMULA = ("=", "+", "-", "@")
-"""What a spreadsheet takes for the beginning of a formula."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +123,7 @@ def read_environment(folder: Path) -> dict[str, Any]:
 
 def _csv(data: pd.DataFrame) -> str:
     """The table as CSV in which no text is a formula to the spreadsheet that opens it: such a cell begins with '."""
-
-    def harmless(value: Any) -> Any:
-        return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(_FORMULA) else value
-
-    plain = data.rename(columns=harmless).map(harmless)
+    plain = data.rename(columns=plain_cell).map(plain_cell)
     return str(plain.to_csv(index=False, lineterminator="\n"))
 
 
