@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # one thread a process: tests and demo run several processes side by side
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-fast test-cluster faults lint clean
+.PHONY: demo test test-fast test-cluster faults docs lint clean
 
 demo: $(VENV)/.studies
 	$(BIN)/polyhead run studies/mofa-demo.yaml
@@ -26,6 +26,11 @@ test-fast: $(VENV)/.dev
 faults: $(VENV)/.dev
 	$(BIN)/pytest tests/faults --write-faults
 
+# The docs as a site, warnings as errors.
+docs: $(VENV)/.docs
+	$(BIN)/zensical build --strict --clean
+	@echo "build/docs/index.html; with search: $(BIN)/python -m http.server --directory build/docs"
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,7 +46,11 @@ $(VENV)/.studies: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	touch $@ $(VENV)/.studies
+	touch $@ $(VENV)/.studies $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

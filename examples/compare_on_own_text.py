@@ -13,6 +13,8 @@ and install it; every process of a study then finds `relu_squared` by its name i
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from pathlib import Path
 
 from polyhead import cli
@@ -30,11 +32,16 @@ def main() -> int:
     options = parser.parse_args()
     changes = {
         "data.corpus": options.corpus,
-        "data.domains": "[" + ", ".join(f"{folder.stem}={folder}" for folder in options.folders) + "]",
+        "data.domains": json.dumps([f"{name_of(folder)}={folder}" for folder in options.folders]),
         "training.steps": options.steps,
     }
     sets = [argument for key, value in changes.items() for argument in ("--set", f"{key}={value}")]
     return cli.main(["run", str(STUDY), "--out", options.out, *sets])
+
+
+def name_of(folder: Path) -> str:
+    """The domain's name: letters, digits and a few marks, whatever the folder is called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().stem)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ SOURCE = Path(polyhead.__file__).parent
 # a room may import from rooms before it; rooms of one line are neighbours and may not import each other
 ORDER = [
     {"errors", "lazy"},
-    {"files", "config"},
+    {"checks", "files", "config"},
     {"environment"},
     {"functions"},
     {"heads"},

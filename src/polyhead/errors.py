@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Self
 
-__all__ = ["PolyheadError", "StorageError", "nearest"]
+__all__ = ["NotFiniteError", "PolyheadError", "StorageError", "nearest", "writing"]
 
 
 class PolyheadError(ValueError):
@@ -17,7 +19,7 @@ class PolyheadError(ValueError):
     """
 
     @classmethod
-    def of(cls, argument: str, got: object, expected: str, do: str = "") -> PolyheadError:
+    def of(cls, argument: str, got: object, expected: str, do: str = "") -> Self:
         """Build the usual line, e.g. ``heads: got 11 heads, expected 12 (one per query head); add one head``.
 
         Args:
@@ -31,6 +33,10 @@ class PolyheadError(ValueError):
             shown = shown[:197] + "..."
         line = f"{argument}: got {shown}, expected {expected}"
         return cls(f"{line}; {do}" if do else line)
+
+
+class NotFiniteError(PolyheadError):
+    """A model that gives NaN: in training it has diverged, elsewhere its weights are no good."""
 
 
 class StorageError(PolyheadError, OSError):
@@ -53,6 +59,17 @@ class StorageError(PolyheadError, OSError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[None]:
+    """Inside, what the system refuses to write is the StorageError of `path`; a full disk itself names no file."""
+    try:
+        yield
+    except PolyheadError:
+        raise
+    except OSError as error:
+        raise StorageError.at(path, error, what) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -151,15 +151,20 @@ def plan(
     return _choose(q, k, v, call, impl)
 
 
+def check_impl(impl: str) -> None:
+    """Refuse a name that is no kernel's, whatever it can honour."""
+    if impl != "auto" and (not isinstance(impl, str) or impl not in KERNELS):
+        raise PolyheadError(f"impl: unknown kernel {impl!r}; {nearest(str(impl), ['auto', *KERNELS])}")
+
+
 @functools.cache  # once for every reason
 def _warn_of_slower_path(impl: str, reason: str) -> None:
     logger.warning("attention on the GPU takes the slower impl=%s; triton cannot: %s", impl, reason)
 
 
 def _choose(q: Tensor, k: Tensor, v: Tensor, call: Call, impl: str) -> Plan:
+    check_impl(impl)
     if impl != "auto":
-        if not isinstance(impl, str) or impl not in KERNELS:
-            raise PolyheadError(f"impl: unknown kernel {impl!r}; {nearest(str(impl), ['auto', *KERNELS])}")
         why = KERNELS[impl].refuses(q, k, v, call)
         if why is not None:
             able = [name for name, kernel in KERNELS.items() if kernel.refuses(q, k, v, call) is None]
@@ -206,7 +211,8 @@ def _check(
 
 
 def _autocasts(device: str) -> bool:
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    # meta tensors know no autocast; torch.amp.is_autocast_available would say so, but torch 2.11 cannot compile it
+    return device != "meta" and torch.is_autocast_enabled(device)
 
 
 def _check_tensors(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:

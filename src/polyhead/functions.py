@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError, nearest
 
 __all__ = ["AttentionFunction", "attention_functions", "get", "register"]
@@ -49,6 +50,9 @@ class AttentionFunction:
         growth_power: p where g(s) ~ s^p as s -> infinity; infinity for an exponential, 0 for a logarithm, None unknown.
         formula: g for people.
         notes: where the function is at home, for people.
+
+    Raises:
+        PolyheadError: a name that is not an identifier, a function that cannot be called, a negative growth power.
     """
 
     name: str
@@ -67,8 +71,17 @@ class AttentionFunction:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise PolyheadError.of("name", repr(self.name), "letters, digits and underscores, as in 'relu_squared'")
-        if not callable(self.weight):
-            raise PolyheadError.of("weight", repr(self.weight), "a function of a tensor of scores")
+        checks.function("weight", self.weight, "a function of a tensor of scores")
+        for name in ("log_weight", "derivative", "in_place"):
+            checks.optional(checks.function, name, getattr(self, name), "a function of a tensor of scores, or None")
+        for name in ("normalised", "takes_t", "shift_invariant"):
+            checks.flag(name, getattr(self, name))
+        for name in ("formula", "notes"):
+            checks.instance(name, getattr(self, name), str, "text")
+        if self.growth_power is not None:
+            checks.number("growth_power", self.growth_power, "a number of 0 or more, or None", lambda p: p >= 0)
+        if self.triton is not None and not (isinstance(self.triton, tuple) and len(self.triton) == 2):
+            raise PolyheadError.of("triton", repr(self.triton), "log g and its derivative, two triton.jit functions")
 
     @property
     def growth(self) -> str:
@@ -119,12 +132,17 @@ def _softmax_in_place(s: Tensor, upstream: Tensor | None) -> Tensor:
 
 
 # --- the ELU family. Inside a `where`, the branch not taken must have a finite gradient too, and at s = 0 the branch
-# taken must keep its slope: `clamp` does there, `relu` does not. ---
+# taken must keep its slope: `relu` does not there, nor does `clamp` from torch 2.14 on. ---
+
+
+def _below(s: Tensor) -> Tensor:
+    """min(s, 0), whose slope at 0 is 1."""
+    return s.masked_fill(s > 0, 0)
 
 
 def _elu_plus_one(s: Tensor) -> Tensor:
     """s + 1 above zero, e^s below: not elu(s) + 1, whose e^s - 1 + 1 loses every digit below s = -17 in float32."""
-    return torch.where(s > 0, s + 1, torch.exp(s.clamp(max=0)))
+    return torch.where(s > 0, s + 1, torch.exp(_below(s)))
 
 
 def _elu_plus_one_in_place(s: Tensor) -> Tensor:
@@ -151,11 +169,11 @@ def _squared_elu_in_place(s: Tensor, upstream: Tensor | None) -> Tensor:
 
 
 def _log_elu(s: Tensor) -> Tensor:
-    return torch.where(s > 0, torch.log1p(F.relu(s)) + 1, 1 / (1 - s.clamp(max=0)))
+    return torch.where(s > 0, torch.log1p(F.relu(s)) + 1, 1 / (1 - _below(s)))
 
 
 def _log_elu_log(s: Tensor) -> Tensor:
-    return torch.where(s > 0, torch.log1p(torch.log1p(F.relu(s))), -torch.log1p(-s.clamp(max=0)))
+    return torch.where(s > 0, torch.log1p(torch.log1p(F.relu(s))), -torch.log1p(-_below(s)))
 
 
 def _log_elu_derivative(s: Tensor) -> Tensor:

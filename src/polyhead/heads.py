@@ -50,7 +50,11 @@ _TERM = re.compile(r"(?P<name>\w+)\s*(\(\s*t\s*=\s*(?P<t>\w+)\s*\))?\s*(\*\s*(?P
 
 @dataclass(frozen=True)
 class Head:
-    """One head's choice: its function and, where the function takes one, its length t ("keys", "visible" or an int)."""
+    """One head's choice: its function and, where the function takes one, its length t ("keys", "visible" or an int).
+
+    Raises:
+        PolyheadError: a t that is none of these, or one for a function that takes none.
+    """
 
     function: AttentionFunction
     t: Length = None

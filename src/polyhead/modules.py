@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
-from polyhead.functional import attention
+from polyhead.functional import attention, check_impl
 from polyhead.heads import Heads, format, parse
 from polyhead.kernels.call import Rows
 
@@ -28,7 +31,7 @@ class MultiheadAttention(nn.Module):
         impl: the kernel, as in `polyhead.attention`.
 
     Raises:
-        PolyheadError: sizes that do not divide, or a `heads` that does not fit.
+        PolyheadError: sizes that do not divide, a `heads` that does not fit, an unknown kernel, device or dtype.
     """
 
     def __init__(
@@ -44,10 +47,15 @@ class MultiheadAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        kv_heads = num_heads if kv_heads is None else kv_heads
-        if num_heads < 1 or embed_dim % num_heads:
+        embed_dim = checks.whole_number("embed_dim", embed_dim, 1)
+        num_heads = checks.whole_number("num_heads", num_heads, 1)
+        kv_heads = num_heads if kv_heads is None else checks.whole_number("kv_heads", kv_heads, 1)
+        checks.flag("bias", bias)
+        check_impl(impl)
+        _check_place(device, dtype)
+        if embed_dim % num_heads:
             raise PolyheadError.of("embed_dim", embed_dim, f"a multiple of num_heads={num_heads}")
-        if kv_heads < 1 or num_heads % kv_heads:
+        if num_heads % kv_heads:
             raise PolyheadError.of("kv_heads", kv_heads, f"a divisor of num_heads={num_heads}")
         self.heads = parse(heads, num_heads)
         self.num_heads, self.kv_heads, self.impl = num_heads, kv_heads, impl
@@ -102,3 +110,14 @@ class MultiheadAttention(nn.Module):
     def extra_repr(self) -> str:
         """Shown by print(module)."""
         return f"heads={format(self.heads)!r}, kv_heads={self.kv_heads}, head_dim={self.head_dim}, impl={self.impl!r}"
+
+
+def _check_place(device: Any, dtype: Any) -> None:
+    """Refuse a device that is none, or a dtype that no weight can have."""
+    if device is not None:
+        try:
+            torch.device(device)
+        except (RuntimeError, TypeError, ValueError):
+            raise PolyheadError.of("device", repr(device), "a device torch knows, such as 'cpu' or 'cuda:0'") from None
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise PolyheadError.of("dtype", repr(dtype), "a floating torch.dtype, such as torch.float32")

@@ -54,7 +54,11 @@ def test_the_table_says_what_it_stands_on(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--points", "1"], "1 points"), (["--permutations", "18"], "at least 19"), (["--csv", "/"], "/: got")],
+    [
+        (["--points", "1"], "got 1, expected a whole number of 2 or more"),
+        (["--permutations", "18"], "a whole number of 19 or more"),
+        (["--csv", "/"], "/: got"),
+    ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["identifiability", "--points", "64", "--permutations", "19", *arguments]) == 2

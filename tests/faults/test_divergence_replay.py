@@ -116,6 +116,11 @@ def test_weights_that_overflow_are_never_taken_for_good(tmp_path, injected):
         assert first.checkpoint == last_checkpoint(tmp_path)
         assert first.checkpoint.name == "step-00000002"
         assert not_finite(model)
+        norms = json.loads((tmp_path / "divergence" / "failure.json").read_text())["gradient_norms"]
+        assert set(norms) == {name for name, _ in model.named_parameters()}, "of the step whose update overflowed"
+        assert all(math.isfinite(norm) for norm in norms.values())
+        assert any(norm > 0 for norm in norms.values())
+        assert all(parameter.grad is None for parameter in model.parameters())
         again = replayed(tmp_path, Poisons())
         assert again.what == first.what
         assert (again.step, again.checkpoint) == (first.step, first.checkpoint)

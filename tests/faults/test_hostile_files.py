@@ -13,6 +13,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -23,6 +24,7 @@ from polyhead.errors import PolyheadError
 from polyhead.files import read_json, sha256_file
 from polyhead.language import text_files, token_files
 from polyhead.language.archives import LARGEST_RATIO, ArchiveReader
+from polyhead.language.shards import open_tokens
 from polyhead.measures.samples import read_samples
 from polyhead.studies import kinds
 from polyhead.studies.language.config import DataConfig, domain_names
@@ -363,9 +365,11 @@ def test_a_line_of_a_million_characters_is_a_document(tmp_path):
 
 
 def test_any_byte_flipped_in_a_token_file_is_an_error_or_other_tokens(tmp_path, injected):
+    """What is read is of the vocabulary, and an error names the file: here and in the middle of a training."""
     path = tmp_path / "a.tokens"
-    token_files.write(path, [[1, 2, 3], [4, 5]], tokenizer_hash="h", vocabulary_size=10, end_of_text=0)
-    whole = path.read_bytes()
+    documents = [token_files.EncodedDocument(np.array(ids), 9) for ids in ([1, 2, 3], [4, 5], [])]
+    token_files.write(path, documents, tokenizer_hash="h", vocabulary_size=10, end_of_text=0)
+    whole, refusals, accepted = path.read_bytes(), 0, 0
     for place in [*range(0, 128), *range(256, len(whole))]:
         with injected("damaged token file"):
             data = bytearray(whole)
@@ -373,10 +377,37 @@ def test_any_byte_flipped_in_a_token_file_is_an_error_or_other_tokens(tmp_path, 
             path.write_bytes(bytes(data))
             try:
                 file = token_files.TokenFile(path)
-                for number in range(file.documents):
-                    file.document(number)
-            except PolyheadError:
-                pass  # any other exception fails the test
+                read = [file.document(number) for number in range(file.documents)]
+                assert file.document_bytes is None or (file.document_bytes >= 0).all()
+                assert all(0 <= token < file.vocabulary_size for ids in read for token in ids)
+            except PolyheadError as error:
+                line = str(error)
+                refusals += str(path) in line and "\n" not in line
+            else:
+                accepted += 1
+    assert refusals + accepted == 128 + len(whole) - 256, "every error is one line that names the file"
+    assert refusals > 60, "most of header, ids and index"
+
+
+@pytest.mark.parametrize("end", [0, 3, 8, 2**63, 2**64 - 1])
+def test_a_damaged_index_of_a_token_file_names_it(tmp_path, injected, end):
+    """Ends out of order, beyond the file, or beyond what a signed number holds."""
+    with injected("damaged token file"):
+        path = tmp_path / "a.tokens"
+        token_files.write(path, [[1, 2, 3], [4, 5]], tokenizer_hash="h", vocabulary_size=10, end_of_text=0)
+        data = bytearray(path.read_bytes())
+        data[-16:-8] = struct.pack("<Q", end)
+        path.write_bytes(bytes(data))
+        line = refused(token_files.TokenFile(path).document, 1)
+        assert line.startswith(f"{path}: got document 1 from token 4 to {end} (damaged?)")
+        assert line.endswith("delete it and tokenise again")
+
+
+@pytest.mark.parametrize("index", ["[]", "3", "null", '{"shards": 3}', '{"shards": [{}]}', '{"shards": [7]}', "{"])
+def test_a_damaged_index_of_shards_names_it(tmp_path, injected, index):
+    with injected("damaged token file"):
+        (tmp_path / "shards.json").write_text(index)
+        assert str(tmp_path / "shards.json") in refused(open_tokens, tmp_path)
 
 
 # ---- what the report shows

@@ -95,9 +95,9 @@ def test_shards_are_the_same_whatever_the_processes_and_read_as_one(
     for number in range(one.documents):
         assert np.array_equal(one.document(number), whole.document(number))
     for start, length in ((0, one.tokens + 1), (-1, 2)):
-        with pytest.raises(PolyheadError, match="range: got"):
+        with pytest.raises(PolyheadError, match=r"range of .*: got"):
             one.read(start, length)
-    with pytest.raises(PolyheadError, match="document: got -1"):
+    with pytest.raises(PolyheadError, match=r"document of .*: got -1"):
         one.document(-1)
 
 

@@ -108,7 +108,7 @@ def test_bad_directions(bad: torch.Tensor) -> None:
 
 
 def test_bad_calls() -> None:
-    with pytest.raises(PolyheadError, match="count, dimension"):
+    with pytest.raises(PolyheadError, match="count: got 0, expected a whole number of 1 or more"):
         directions(0, 2)
     with pytest.raises(PolyheadError, match="at least 2"):
         sliced_energy_distance(cloud(1, 2, 0), cloud(5, 2, 1), directions(4, 2))

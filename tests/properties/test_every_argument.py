@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import polyhead
-from polyhead import measures
+from polyhead import huggingface, language, measures, training
 from polyhead.errors import PolyheadError
 from polyhead.heads import parse
 from polyhead.language import corpora, domains, token_files
 from polyhead.measures.transformer import PointTransformer, PointTransformerConfig
 from polyhead.training import TokenWindows, TrainingConfig
 
+sys.path.insert(0, str(Path(__file__).parent))
+from argument_rows import NOT_TRIED, RESULTS, ROWS
+from measures_rows import BAD_CLOUDS, BAD_COUNTS, BAD_POSITIVE, CLOUD, SAMPLE
+
 NAN, INF = math.nan, math.inf
 G = torch.Generator().manual_seed(0)
-CLOUD = torch.randn(12, 2, dtype=torch.float64, generator=G)
-SAMPLE = torch.rand(50, dtype=torch.float64, generator=G) + 1
 Q = torch.randn(1, 2, 4, 8, generator=G)
 
 
@@ -31,24 +37,6 @@ class Source:
     def read(self, start, length):
         return np.arange(start, start + length, dtype=np.uint16)
 
-
-def with_nan(tensor):
-    """A copy whose first number is NaN."""
-    copy = tensor.clone()
-    copy.view(-1)[0] = NAN
-    return copy
-
-
-# what is no cloud of points, by class of fault: type, shape, dtype, values
-BAD_CLOUDS = {
-    "type": [None, "x", 3, [[1.0, 2.0]]],
-    "shape": [CLOUD[0], CLOUD[None, None], CLOUD[:0], CLOUD[:, :0]],
-    "dtype": [CLOUD.long(), CLOUD.to(torch.complex64), CLOUD > 0],
-    "values": [with_nan(CLOUD), torch.full((4, 2), INF, dtype=torch.float64)],
-    "device": [CLOUD.to("meta")],
-}
-BAD_COUNTS = {"type": [None, "3", 2.5, True], "range": [0, -1]}
-BAD_POSITIVE = {"type": [None, "x", "1"], "range": [0.0, -1.0, NAN, INF]}
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -169,6 +157,7 @@ CALLS = [
     ),
 ]
 
+CALLS += ROWS
 CASES = [
     pytest.param(call, good, argument, value, id=f"{name}-{argument}-{fault}-{number}")
     for name, call, good, faults in CALLS
@@ -189,14 +178,34 @@ def test_a_bad_argument_is_named(call, good, argument, value):
         call(**{**good, argument: value})
     line = str(caught.value)
     assert "\n" not in line
-    spoken = {"context_length": "context_length", "source": "corpus", "spec": ""}.get(argument, argument)
+    spoken = str(value) if argument == "spec" else argument  # what a corpus is called is the value itself
     # a pair is compared as a pair; heads may be wrong for the number of heads, and the other way round
-    assert any(
-        word in line for word in (spoken, *(("heads",) if "heads" in argument else ()), *ALIASES.get(argument, ()))
-    )
+    words = (spoken, *(("heads",) if "heads" in argument else ()), *ALIASES.get(argument, ()))
+    assert any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line) for word in words), line
 
 
 ALIASES = {"embed_dim": ("num_heads",), "width": ("heads",), "x": ("clouds", "points"), "y": ("clouds", "points", "x")}
+ALIASES |= {"source": ("corpus",), "config": ("heads",), "functions": ("function",)}
+
+
+def test_every_public_argument_has_a_row_or_a_reason():
+    """A new argument without either fails here; so does a reason that is no longer needed."""
+    public = {}
+    for package in (polyhead, measures, language, training, huggingface):
+        for name in set(package.__all__) - RESULTS:
+            thing = getattr(package, name)
+            if callable(thing):
+                public[name] = set(inspect.signature(thing).parameters)
+    rows = {}
+    for name, _, _, faults in CALLS:
+        rows.setdefault(name, set()).update(faults)
+    excused = {(name, argument) for names in NOT_TRIED.values() for name, them in names.items() for argument in them}
+    known = {(name, argument) for name, arguments in public.items() for argument in arguments}
+    tried = {(name, argument) for name, arguments in rows.items() for argument in arguments}
+    assert len(known) > 150
+    assert sorted(known - tried - excused) == [], "arguments without a row"
+    assert sorted(excused & tried) == [], "excused, but there is a row"
+    assert sorted(excused - known) == [], "excused, but there is no such argument"
 
 
 def test_token_files_name_what_is_wrong(tmp_path):

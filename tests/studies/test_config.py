@@ -9,6 +9,7 @@ import yaml
 from polyhead.config import to_mapping
 from polyhead.errors import PolyheadError
 from polyhead.studies.config import StudyConfig, differing_keys, fingerprint
+from polyhead.studies.grid import open_folder
 from polyhead.studies.kinds import from_values, load
 from polyhead.studies.language.config import domain_names
 
@@ -63,6 +64,13 @@ def test_overrides_are_yaml_and_reach_new_sections(tmp_path: Path) -> None:
     config = load(path, changes)
     assert (config.training.steps, config.training.learning_rate, config.seeds) == (7, 0.01, (5,))
     assert config.evaluation.protocol == "document"
+
+
+def test_a_runs_own_study_file_is_a_study_to_begin_again(tmp_path: Path) -> None:
+    config = from_values(small())
+    open_folder(tmp_path / "run", config)
+    assert load(tmp_path / "run" / "study.yaml") == config
+    assert load(tmp_path / "run" / "study.yaml", ["training.steps=9"]).training.steps == 9
 
 
 def test_a_resolved_study_loads_to_itself() -> None:

@@ -78,6 +78,7 @@ def plot(path: Path) -> None:
             for function, colour, dashes in zip(known, colours(len(known)), itertools.cycle(_DASHES)):
                 _curve(axes, function, low, high, color=colour, linestyle=dashes)
             axes.set(xlabel="score s", ylabel="weight g(s)", yscale=scale)
+            axes.locator_params(axis="x", nbins=5)
             if scale == "log":
                 axes.yaxis.set_major_formatter(lambda value, _: "10" + f"{round(math.log10(value))}".translate(_RAISED))
         panels[0].axvline(0, color="0.8", linewidth=0.8, zorder=0)

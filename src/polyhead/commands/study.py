@@ -117,13 +117,13 @@ def train(options: argparse.Namespace) -> int:
         from polyhead.commands.together import train_together
 
         return train_together(options)
+    if options.replay and not options.dry_run:
+        from polyhead.commands.replay import replay
+
+        return replay(options, Console(highlight=False))
     config = kinds.load(options.study, options.overrides).only(options.heads, options.seed)
     if options.dry_run:
         return _plan(config, Console(highlight=False))
-    if options.replay:
-        from polyhead.commands.replay import replay
-
-        return replay(config, Path(options.replay), Console(highlight=False))
     from polyhead.studies.single import train_one
 
     folder = Path(options.out or Path("runs") / f"{config.name}-{config.cells()[0].name}")

@@ -32,6 +32,8 @@ _STYLES = {"finite": "green", "infinite": "red", "undecided": "yellow"}
 def tails(options: argparse.Namespace) -> int:
     """Tables of one or two files' tails, and of their distance; written to the files asked for as well."""
     _check_outputs(options)
+    if options.scale is not None and not math.isfinite(options.scale):
+        raise PolyheadError.of("--scale", options.scale, "0 or a positive number")
     names = None if options.columns is None else [name.strip() for name in options.columns.split(",")]
     samples = [read_samples(options.sample, names)]
     if options.other is not None:
@@ -75,12 +77,12 @@ def _compare(samples: list[Samples], options: argparse.Namespace) -> SampleCompa
 
 def _hill_table(found: list[ColumnTail]) -> Table:
     fractions = list(found[0].estimates)
-    table = _table("Tail index a by Hill's estimator, with 95 % interval", "file", "column", "rows", "c", "s")
+    table = _table("Tail index a by Hill's estimator, with 95 % interval", "sample", "rows", "c", "s")
     for fraction in fractions:
         chosen = " *" if fraction == found[0].fraction else ""
         table.add_column(Text(f"largest {fraction:.4g}".replace("0.", ".") + chosen), justify="right")
     for each in found:
-        head = (each.file, each.column, f"{each.points:,}", f"{each.centre:.4g}", f"{each.scale:.4g}")
+        head = (f"{each.file}\n{each.column}", f"{each.points:,}", f"{each.centre:.3g}", f"{each.scale:.3g}")
         table.add_row(*(Text(cell) for cell in head), *(Text(_index(e)) for e in each.estimates.values()))
     side = {"both": "|x - c| + s", "upper": "max(x - c, 0) + s", "lower": "max(c - x, 0) + s"}[found[0].tail]
     notes = [
@@ -105,24 +107,22 @@ def _tie_notes(found: list[ColumnTail]) -> Iterator[str]:
 def _index(estimate: HillEstimate) -> str:
     if estimate.degenerate:
         return "ties only"
-    return f"{estimate.index:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.index:.2f}\n[{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
 def _integral_table(found: list[ColumnTail]) -> Table:
     fraction = found[0].fraction
-    table = _table(
-        f"Attention integrals over such tails (index at the largest {fraction:.4g})", "file", "column", "data"
-    )
-    for each in found[0].integrals:
-        table.add_column(Text(f"{each.function}\n{_condition(each)}"), justify="right")
+    table = _table(f"Attention integrals over such tails (index at the largest {fraction:.4g})", "sample", "data")
+    for each in found[0].integrals:  # a word cut short at the screen's edge would be no verdict
+        table.add_column(Text(f"{each.function}\n{_condition(each)}"), justify="right", no_wrap=True)
     for tail in found:
-        where = (Text(tail.file), Text(tail.column))
         raw = (_VERDICTS[each.numerator] for each in tail.integrals)
-        table.add_row(*where, "raw", *(Text(verdict, _STYLES[verdict]) for verdict in raw))
-        table.add_row("", "", "symlog", *(_after_symlog(each) for each in tail.integrals))
+        table.add_row(Text(tail.file), "raw", *(Text(verdict, _STYLES[verdict]) for verdict in raw))
+        table.add_row(Text(tail.column), "symlog", *(_after_symlog(each) for each in tail.integrals))
     table.caption = Text(
         "Numerator ∫ g(s) v of unbounded values, as in the first block of a post-norm model; after a LayerNorm "
-        "everything is bounded. Undecided: the interval holds the threshold. Over all columns the heaviest decides.",
+        "everything is bounded. Undecided: the interval holds the threshold. < b: finite where the score's slope is "
+        "below b. Over all columns the heaviest decides.",
         "dim",
     )
     return table
@@ -138,7 +138,7 @@ def _after_symlog(each: Integrability) -> Text:
     below = each.symlog_needs_slope_below
     if below is None:
         return Text("undecided", _STYLES["undecided"])
-    return Text("finite", _STYLES["finite"]) if math.isinf(below) else Text(f"if slope < {below:.2f}", "yellow")
+    return Text("finite", _STYLES["finite"]) if math.isinf(below) else Text(f"< {below:.2f}", "yellow")
 
 
 def _print_comparison(console: Console, samples: list[Samples], found: SampleComparison, seed: int) -> None:
@@ -160,7 +160,7 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title, "bold"))
     table.title_justify = table.caption_justify = "left"
     for name in columns:
-        table.add_column(name, justify="left" if name in ("file", "column", "data") else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in ("sample", "data") else "right", overflow="fold")
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.huggingface.chosen import NAME, GuardsHeads, settle
 from polyhead.huggingface.interface import attention_layers, number_layers, refuse_output_attentions
@@ -61,7 +62,7 @@ def transformer_of(model: nn.Module) -> Any:
     Raises:
         PolyheadError: there is none.
     """
-    for module in model.modules():
+    for module in checks.instance("model", model, nn.Module, "a transformers model").modules():
         if isinstance(module, PreTrainedModel):
             return module
     raise PolyheadError.of("model", type(model).__name__, "a transformers model")

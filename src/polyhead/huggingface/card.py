@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from polyhead import checks
+from polyhead.errors import PolyheadError
 from polyhead.files import read_json, write_text
 from polyhead.heads import softmax_share
 from polyhead.huggingface.chosen import layers_of
@@ -22,7 +24,13 @@ def model_card(config: Any, result: Mapping[str, Any]) -> str:
     Args:
         config: the model's config, with `heads`.
         result: what a cell's result.json says; whatever of it is missing is left out of the card.
+
+    Raises:
+        PolyheadError: a config without heads, a result that is no mapping.
     """
+    layers_of(config)
+    if not isinstance(result, Mapping):
+        raise PolyheadError.of("result", type(result).__name__, "what result.json says: a mapping")
     parts = [_head(), f"# {_title(config, result)}", _about(config), _load(), _training(result), _scores(result)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -41,8 +49,13 @@ def complete_folder(
         config: the model's config, with `heads`.
         result: what result.json says of the model.
         end_of_text: the tokenizer's token between documents.
+
+    Raises:
+        PolyheadError: as `model_card`; no config.json in the folder, or files that cannot be written.
     """
-    write_text(folder / "README.md", model_card(config, result or {}))
+    folder = checks.path("folder", folder, "the folder of a saved model")
+    checks.instance("end_of_text", end_of_text, str, "the text of a token")
+    write_text(folder / "README.md", model_card(config, {} if result is None else result))
     kind = "PolyheadGPT2Config" if config.model_type == "polyhead_gpt2" else "PolyheadConfig"
     write_text(folder / f"{_WAY_IN}.py", f"from polyhead.huggingface import {kind}  # noqa: F401\n")
     saved = read_json(folder / "config.json")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.huggingface.any_model import transformer_of, use
 from polyhead.huggingface.interface import attention_layers, recorded_rows
@@ -44,9 +45,14 @@ def convert(
         The same model, its config's `heads` with every t written out.
 
     Raises:
-        PolyheadError: as `use`; or examples that leave a head without any row.
+        PolyheadError: as `use`; no heads; examples of another type, or that leave a head without any row.
     """
     inner = transformer_of(model)
+    rounds = checks.whole_number("rounds", rounds, 0)
+    if heads is None:
+        raise PolyheadError.of("heads", None, "heads such as 'softmax*9 + sigmoid*3'")
+    if examples is not None and not isinstance(examples, Mapping | Tensor):
+        raise PolyheadError.of("examples", type(examples).__name__, "a mapping of model inputs, or a tensor of ids")
     if examples is None:
         return use(model, heads)
     inputs = {"input_ids": examples} if isinstance(examples, Tensor) else dict(examples)

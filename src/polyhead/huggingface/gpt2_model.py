@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
+from polyhead import checks
 from polyhead.errors import PolyheadError, nearest
 from polyhead.huggingface.chosen import NAME, GuardsHeads, cannot, note
 from polyhead.huggingface.interface import refuse_output_attentions
@@ -15,6 +17,7 @@ from polyhead.layers import HeadsByLayer
 __all__ = ["PolyheadGPT2Config", "PolyheadGPT2LMHeadModel", "gpt2"]
 
 _NOTE = note("GPT-2")
+_SIZES = ("n_layer", "n_head", "n_embd", "n_positions", "vocab_size")
 
 
 class PolyheadGPT2Config(GuardsHeads, GPT2Config):  # type: ignore[misc]
@@ -42,6 +45,8 @@ class PolyheadGPT2Config(GuardsHeads, GPT2Config):  # type: ignore[misc]
 
     def check(self) -> None:
         """Write `heads` in canonical form and refuse what cannot be honoured; called again when a model is built."""
+        for name in _SIZES:
+            checks.whole_number(name, getattr(self, name), 1)
         if self.n_embd % self.n_head:
             raise PolyheadError.of("n_embd", self.n_embd, f"a multiple of n_head={self.n_head}")
         super().check()
@@ -98,9 +103,15 @@ def gpt2(heads: HeadsByLayer = "softmax*9 + sigmoid*3", **fields: Any) -> Polyhe
     for name in fields:
         if name not in known:
             raise PolyheadError(f"{name}: no such field of GPT2Config; {nearest(name, known)}")
+    sizes = {*_SIZES, *(alias for alias, name in PolyheadGPT2Config.attribute_map.items() if name in _SIZES)}
+    fields |= {name: checks.whole_number(name, fields[name], 1) for name in sizes & fields.keys()}
     if fields.get("vocab_size", GPT2Config.vocab_size) <= GPT2Config.eos_token_id:
         fields = {"bos_token_id": None, "eos_token_id": None} | fields
-    return PolyheadGPT2LMHeadModel(PolyheadGPT2Config(heads=heads, **fields))
+    try:
+        config = PolyheadGPT2Config(heads=heads, **fields)
+    except StrictDataclassError as error:  # transformers names the field and its type, in lines of Python's own
+        raise PolyheadError(f"fields: {' '.join(str(error).split())}; see transformers.GPT2Config") from None
+    return PolyheadGPT2LMHeadModel(config)
 
 
 AutoConfig.register(PolyheadGPT2Config.model_type, PolyheadGPT2Config, exist_ok=True)

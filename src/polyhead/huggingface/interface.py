@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.functional import attention
 from polyhead.heads import Head
@@ -201,7 +202,7 @@ def recorded_rows(model: nn.Module) -> Iterator[list[Rows]]:
     Raises:
         PolyheadError: the model does not run polyhead's attention.
     """
-    layers = attention_layers(model)
+    layers = attention_layers(checks.instance("model", model, nn.Module, "a model that runs polyhead's attention"))
     if not layers or any(getattr(layer.config, "_attn_implementation", None) != NAME for layer in layers):
         raise PolyheadError.of("model", type(model).__name__, "a model that runs polyhead's attention")
     rows: list[Rows] = []

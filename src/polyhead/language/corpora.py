@@ -143,9 +143,8 @@ def load(spec: str | os.PathLike[str], *, split: Split | None = None, **options:
         if name not in demo_texts():
             raise PolyheadError.of("corpus", spec, "demo:NAME of a known text", nearest(name, demo_texts()))
     elif not spec or not Path(spec).expanduser().exists():
-        raise PolyheadError.of(
-            "corpus", spec or "nothing", "demo:NAME, hub:NAME, or an existing file or folder", _suggest(spec)
-        )
+        got = f"{spec}, which does not exist" if spec else "nothing"
+        raise PolyheadError.of("corpus", got, "demo:NAME, hub:NAME, or an existing file or folder", _suggest(spec))
     return Corpus(spec, split, **options)
 
 

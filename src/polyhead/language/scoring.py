@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from polyhead.errors import PolyheadError
+from polyhead import checks
+from polyhead.errors import NotFiniteError, PolyheadError
 from polyhead.language.windows import (
     Batch,
     Protocol,
@@ -125,6 +126,12 @@ def perplexity(
     end_of_text = check_call(
         model, context_length=context_length, batch_size=batch_size, end_of_text=end_of_text, precision=precision
     )
+    bootstrap_samples = checks.whole_number("bootstrap_samples", bootstrap_samples, 0)
+    seed = checks.whole_number("seed", seed, 0)
+    checks.optional(checks.function, "progress", progress, "a function of (scored, to score), or None")
+    excluded = None if excluded_ids is None else _check_ids(excluded_ids)
+    if not isinstance(documents, Iterable):
+        raise PolyheadError.of("documents", type(documents).__name__, "token ids of each document")
     documents = list(documents)
     total_bytes = _check_bytes(document_bytes, len(documents))
     windows = cut(documents, context_length, protocol, end_of_text)
@@ -135,8 +142,8 @@ def perplexity(
     per_document = _per_document(windows.document[counted], losses[counted], len(documents))
     mean = float(per_document.nats.sum() / per_document.tokens.sum())
     without = None
-    if excluded_ids is not None:
-        rest = losses[counted & ~np.isin(windows.stream, np.asarray(list(excluded_ids)))]
+    if excluded is not None:
+        rest = losses[counted & ~np.isin(windows.stream, np.asarray(excluded))]
         without = _exp(float(rest.mean())) if len(rest) else None
     return Perplexity(
         perplexity=_exp(mean),
@@ -150,6 +157,12 @@ def perplexity(
         perplexity_without_excluded=without,
         document_losses=per_document,
     )
+
+
+def _check_ids(excluded_ids: Collection[int]) -> list[int]:
+    if isinstance(excluded_ids, str) or not isinstance(excluded_ids, Iterable):
+        raise PolyheadError.of("excluded_ids", repr(excluded_ids), "token ids, or None")
+    return [checks.whole_number("excluded_ids", each, 0) for each in excluded_ids]
 
 
 def _stream_losses(
@@ -173,7 +186,7 @@ def _stream_losses(
     bad = np.isnan(losses)
     if bad.any():
         document = windows.document[int(np.argmax(bad))]
-        raise PolyheadError.of("model", f"a NaN loss in documents[{document}]", "finite logits", "check its weights")
+        raise NotFiniteError.of("model", f"a NaN loss in documents[{document}]", "finite logits", "check its weights")
     return losses
 
 

@@ -43,10 +43,9 @@ class TokenShards:
 
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str | None = None) -> None:
         self.path = Path(path)
-        known = read_json(self.path / INDEX_FILE)
-        names = [shard_name(number) for number in range(len(known["shards"]))]
-        self.shards = tuple(TokenFile(self.path / name, tokenizer_hash) for name in names)
-        if not self.shards or [shard.tokens for shard in self.shards] != [entry["tokens"] for entry in known["shards"]]:
+        sizes = _sizes(self.path / INDEX_FILE)
+        self.shards = tuple(TokenFile(self.path / shard_name(n), tokenizer_hash) for n in range(len(sizes)))
+        if not self.shards or [shard.tokens for shard in self.shards] != sizes:
             raise PolyheadError.of(str(self.path), "other files than its index says", "whole shards", "tokenise again")
         first = self.shards[0]
         self.vocabulary_size, self.end_of_text = first.vocabulary_size, first.end_of_text
@@ -73,7 +72,8 @@ class TokenShards:
     def read(self, start: int, length: int) -> Ids:
         """Tokens `start` to `start + length`, int64, in an array of their own; see `TokenFile.read`."""
         if start < 0 or length < 0 or start + length > self.tokens:
-            raise PolyheadError.of("range", f"{start} to {start + length}", f"within 0 to {self.tokens} tokens")
+            what = f"range of {self.path}"
+            raise PolyheadError.of(what, f"{start} to {start + length}", f"within 0 to {self.tokens} tokens")
         parts: list[Ids] = []
         number = int(np.searchsorted(self._token_ends, start, side="right"))
         while length > 0:
@@ -86,7 +86,8 @@ class TokenShards:
     def document(self, number: int) -> Ids:
         """The ids of document `number` (from 0), int64, without its end-of-text; see `TokenFile.document`."""
         if not 0 <= number < self.documents:
-            raise PolyheadError.of("document", number, f"a number from 0 to {self.documents - 1}")
+            what = f"document of {self.path}"
+            raise PolyheadError.of(what, number, f"a number from 0 to {self.documents - 1}")
         shard = int(np.searchsorted(self._document_ends, number, side="right"))
         return self.shards[shard].document(number - (int(self._document_ends[shard - 1]) if shard else 0))
 
@@ -95,6 +96,15 @@ class TokenShards:
         """UTF-8 bytes of each document's text, shape (documents,), int64; None when a shard does not say."""
         parts: list[Any] = [shard.document_bytes for shard in self.shards]
         return None if any(part is None for part in parts) else np.concatenate(parts)
+
+
+def _sizes(path: Path) -> list[int]:
+    """Tokens of each shard, as the index has them."""
+    known = read_json(path)
+    try:
+        return [int(entry["tokens"]) for entry in known["shards"]]
+    except (KeyError, TypeError, ValueError):
+        raise PolyheadError.of(str(path), "another kind of JSON", "an index of shards", "tokenise again") from None
 
 
 Tokens = TokenFile | TokenShards

@@ -34,6 +34,7 @@ _HEADER = struct.Struct("<16sIIQQQQQ64s")
 HEADER_SIZE = 256
 INDEX = np.dtype("<u8")
 """Of the two numbers a document: where it ends, in tokens, and its UTF-8 bytes."""
+_MOST_BYTES = 2**47  # of one document, and far beyond what any machine could have written
 
 
 class EncodedDocument(NamedTuple):
@@ -183,6 +184,9 @@ class TokenFile:
         _, version, width, vocabulary, end_of_text, tokens, documents, with_bytes, tokenizer_hash = fields
         if version != _VERSION or width not in (2, 4):
             raise PolyheadError.of(str(self.path), f"version {version}", f"version {_VERSION}", again)
+        if not end_of_text < vocabulary <= 2 ** (8 * width):
+            got = f"end-of-text {end_of_text} in a vocabulary of {vocabulary}"
+            raise PolyheadError.of(str(self.path), got, f"a vocabulary for ids of {width} bytes", again)
         expected = HEADER_SIZE + tokens * width + documents * 2 * INDEX.itemsize
         if size != expected:
             raise PolyheadError.of(str(self.path), f"{size} bytes (truncated?)", f"{expected} bytes", again)
@@ -217,31 +221,48 @@ class TokenFile:
         """Tokens `start` to `start + length`, int64, in an array of their own.
 
         Raises:
-            PolyheadError: a range that is not wholly inside the file.
+            PolyheadError: a range that is not wholly inside the file, or ids that its vocabulary does not have.
         """
         if start < 0 or length < 0 or start + length > self.tokens:
-            raise PolyheadError.of("range", f"{start} to {start + length}", f"within 0 to {self.tokens} tokens")
-        return self._array(HEADER_SIZE + start * self._dtype.itemsize, length, self._dtype).astype(np.int64)
+            what = f"range of {self.path}"
+            raise PolyheadError.of(what, f"{start} to {start + length}", f"within 0 to {self.tokens} tokens")
+        ids = self._array(HEADER_SIZE + start * self._dtype.itemsize, length, self._dtype).astype(np.int64)
+        if length and (highest := int(ids.max())) >= self.vocabulary_size:  # a model would fail on it, and not say why
+            raise self._damaged(f"id {highest} in tokens {start} to {start + length}", f"below {self.vocabulary_size}")
+        return ids
 
     def document(self, number: int) -> Ids:
         """The ids of document `number` (from 0), int64, without its end-of-text.
 
         Raises:
-            PolyheadError: no such document.
+            PolyheadError: no such document, or a damaged index.
         """
         if not 0 <= number < self.documents:
-            raise PolyheadError.of("document", number, f"a number from 0 to {self.documents - 1}")
+            what = f"document of {self.path}"
+            raise PolyheadError.of(what, number, f"a number from 0 to {self.documents - 1}")
         first = max(number - 1, 0)
         ends = self._array(self._index_at(first), 2 * (number - first + 1), INDEX)[::2]
-        start = int(ends[0]) if number else 0
-        return self.read(start, int(ends[-1]) - start - 1)
+        start, end = int(ends[0]) if number else 0, int(ends[-1])
+        if not start < end <= self.tokens:
+            raise self._damaged(f"document {number} from token {start} to {end}", f"one within {self.tokens} tokens")
+        return self.read(start, end - start - 1)
 
     @functools.cached_property
     def document_bytes(self) -> Ids | None:
-        """UTF-8 bytes of each document's text, shape (documents,), int64; None when the file does not say."""
+        """UTF-8 bytes of each document's text, shape (documents,), int64; None when the file does not say.
+
+        Raises:
+            PolyheadError: a damaged index.
+        """
         if not self._with_bytes:
             return None
-        return self._array(self._index_at(0), 2 * self.documents, INDEX)[1::2].astype(np.int64)
+        counts = self._array(self._index_at(0), 2 * self.documents, INDEX)[1::2]
+        if counts.size and int(counts.max()) > _MOST_BYTES:
+            raise self._damaged(f"a document of {int(counts.max())} bytes", f"at most {_MOST_BYTES}")
+        return counts.astype(np.int64)
+
+    def _damaged(self, got: str, expected: str) -> PolyheadError:
+        return PolyheadError.of(str(self.path), f"{got} (damaged?)", expected, "delete it and tokenise again")
 
     def _index_at(self, number: int) -> int:
         return HEADER_SIZE + self.tokens * self._dtype.itemsize + number * 2 * INDEX.itemsize

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from polyhead.errors import writing
 from polyhead.files import sha256_file, write_json
 from polyhead.language.shards import INDEX_FILE, shard_name
 from polyhead.language.token_files import HEADER_SIZE, INDEX, TokenKind
@@ -38,6 +41,17 @@ class Chunk:
     sha256: str = ""
 
 
+def _writing(method: Callable[..., None]) -> Callable[..., None]:
+    """Have a method of the journal say of a full disk where there is no room."""
+
+    @functools.wraps(method)
+    def told(self: Journal, *args: Any, **options: Any) -> None:
+        with writing(self.folder, "tokens"):
+            method(self, *args, **options)
+
+    return told
+
+
 class Journal:
     """Chunks appended to the unfinished shards in `folder`.
 
@@ -45,6 +59,9 @@ class Journal:
         folder: where; made if need be.
         kind: of the token files.
         settings: whatever else decides the bytes; what an earlier run with others left is thrown away.
+
+    Raises:
+        StorageError: from every method that writes: no room, or no permission.
 
     Attributes:
         chunks: those there are; after opening, those of an earlier run whose bytes are all there.
@@ -58,6 +75,7 @@ class Journal:
         self._totals: list[tuple[int, int]] = []  # tokens and documents of each shard
         self.chunks = self._whole_chunks()
 
+    @_writing
     def keep(self, count: int) -> None:
         """Cut off what comes after the first `count` chunks, and be ready to append."""
         self.close()
@@ -76,6 +94,7 @@ class Journal:
         (self.folder / _JOURNAL).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         self._use(max(0, len(self._totals) - 1))
 
+    @_writing
     def append(self, chunk: Chunk, ids: bytes, index: bytes) -> None:
         """Write the chunk's ids and index (both as the token file holds them), then its line."""
         if chunk.shard != self._shard:
@@ -92,6 +111,7 @@ class Journal:
         """Tokens and documents in a shard so far."""
         return self._totals[shard] if shard < len(self._totals) else (0, 0)
 
+    @_writing
     def finish(self, target: Path, *, sharded: bool) -> None:
         """Make the token file (or folder of them) `target` out of the chunks, and remove the unfinished folder."""
         self.close()
@@ -108,6 +128,7 @@ class Journal:
             os.replace(self.folder / shard_name(0), target)
             shutil.rmtree(self.folder)
 
+    @_writing
     def close(self) -> None:
         """Close the files; what is there stays for the next time."""
         self._files.close()

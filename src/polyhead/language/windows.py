@@ -149,6 +149,8 @@ def check_call(
         PolyheadError: a number below 1, more context than the model has positions, an unknown precision, or no
             end-of-text id.
     """
+    if not isinstance(model, nn.Module):
+        raise PolyheadError.of("model", type(model).__name__, "a torch module")
     for name, value in (("context_length", context_length), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise PolyheadError.of(name, value, "a whole number >= 1")

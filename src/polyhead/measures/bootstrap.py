@@ -7,7 +7,6 @@ divides by the spread of the jackknife, and 128 identical scores give it NaN.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 
 __all__ = ["FloorMultiple", "Summary", "floor_multiple"]
@@ -74,8 +74,12 @@ def floor_multiple(
         PolyheadError: unequal or fewer than two trials, NaN or inf (a collapsed cell is recorded, not summarised), a
             floor that is not positive, an unknown summary, fewer than one resample, a level outside (0, 1).
     """
-    a, b = (np.asarray(values, dtype=np.float64) for values in (model, floor))
-    _check(a, b, summary, resamples, level)
+    a, b = _numbers("model", model), _numbers("floor", floor)
+    checks.one_of("summary", summary, _SUMMARIES)
+    checks.instance("generator", generator, np.random.Generator, "a numpy.random.Generator")
+    resamples = checks.whole_number("resamples", resamples, 1)
+    level = checks.number("level", level, "a number between 0 and 1", lambda x: 0 < x < 1)
+    _check(a, b)
     reduce = _SUMMARIES[summary]
 
     def ratio(x: Array, y: Array, axis: int = -1) -> Any:
@@ -91,9 +95,14 @@ def floor_multiple(
     )
 
 
-def _check(a: Array, b: Array, summary: str, resamples: int, level: float) -> None:
-    if summary not in _SUMMARIES:
-        raise PolyheadError.of("summary", repr(summary), "'median' or 'mean'")
+def _numbers(name: str, values: npt.ArrayLike) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise PolyheadError.of(name, repr(values), "numbers, one per trial") from None
+
+
+def _check(a: Array, b: Array) -> None:
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
         raise PolyheadError.of("floor", f"{b.shape} for a model of {a.shape}", "one value per trial in both, 2+ trials")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -102,5 +111,3 @@ def _check(a: Array, b: Array, summary: str, resamples: int, level: float) -> No
         )
     if not (b > 0).all():
         raise PolyheadError.of("floor", f"{b.min():g}", "positive distances: the V-statistic of two finite samples")
-    if resamples < 1 or not 0 < level < 1 or math.isnan(level):
-        raise PolyheadError.of("resamples, level", f"{resamples}, {level}", "1 or more, and between 0 and 1")

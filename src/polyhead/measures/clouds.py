@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 
-__all__ = ["check_cloud", "check_pair", "check_sample", "check_summed"]
+__all__ = ["check_cloud", "check_generator", "check_numbers", "check_pair", "check_sample", "check_summed"]
 
 _DTYPES = (torch.float32, torch.float64)
 
@@ -59,10 +60,34 @@ def check_sample(name: str, values: Tensor, *, least: int = 1) -> Tensor:
     if not isinstance(values, Tensor) or values.dtype not in _DTYPES or values.dim() < 1:
         got = f"{values.dtype}, shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise PolyheadError.of(name, got, "a float32 or float64 tensor of shape (..., N)")
+    if values.is_meta:
+        raise PolyheadError.of(name, "device meta", "a tensor that holds numbers")
     if values.shape[-1] < least:
         raise PolyheadError.of(name, f"{values.shape[-1]} values", f"at least {least}")
     _check_finite(name, values, "values")
     return values.double()
+
+
+def check_numbers(name: str, values: Tensor, *, least_dims: int = 0) -> Tensor:
+    """`values`, a tensor of real numbers, NaN and infinity among them, of at least so many dimensions.
+
+    Raises:
+        PolyheadError: no tensor, one of complex or truth values, one that holds no numbers, or of fewer dimensions.
+    """
+    checks.instance(name, values, Tensor, "a torch.Tensor")
+    if values.is_complex() or values.dtype == torch.bool:
+        raise PolyheadError.of(name, values.dtype, "real numbers")
+    if values.is_meta:
+        raise PolyheadError.of(name, "device meta", "a tensor that holds numbers")
+    if values.dim() < least_dims:
+        raise PolyheadError.of(name, f"shape {tuple(values.shape)}", f"{least_dims} dimensions or more")
+    return values
+
+
+def check_generator(generator: torch.Generator) -> torch.Generator:
+    """`generator`, which random numbers are drawn from; None would be torch's own, and results not repeatable."""
+    do = "torch.Generator().manual_seed(0)"
+    return checks.instance("generator", generator, torch.Generator, f"a torch.Generator, such as {do}")
 
 
 def check_summed(result: Tensor) -> Tensor:

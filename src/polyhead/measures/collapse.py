@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from polyhead.errors import PolyheadError
-from polyhead.measures.clouds import check_cloud
+from polyhead.measures.clouds import check_cloud, check_numbers
 from polyhead.measures.energy import mean_distance
 
 __all__ = [
@@ -53,6 +53,7 @@ def spread_ratios(output: Tensor, target: Tensor) -> Tensor:
         PolyheadError: a target that is no cloud, or all at one point along a direction; shapes that do not match.
     """
     goal = check_cloud("target", target)
+    check_numbers("output", output, least_dims=2)
     if output.dim() != target.dim() or output.shape[-1] != target.shape[-1] or output.shape[:-2] != target.shape[:-2]:
         raise PolyheadError.of(
             "output", f"shape {tuple(output.shape)}", f"batch and dimension of {tuple(target.shape)}"
@@ -93,9 +94,7 @@ def spatial_median(points: Tensor, *, steps: int = 200, tolerance: float = 1e-10
     Raises:
         PolyheadError: as `polyhead.measures.energy_distance`.
     """
-    cloud = check_cloud("points", points)[0].detach().double()
-    if points.dim() != 2:
-        raise PolyheadError.of("points", f"shape {tuple(points.shape)}", "one cloud (points, dimension)")
+    cloud = _one_cloud("points", points)
     centre = cloud.median(dim=0).values
     for _ in range(steps):
         away = (cloud - centre).norm(dim=1)
@@ -113,14 +112,24 @@ def spatial_median(points: Tensor, *, steps: int = 200, tolerance: float = 1e-10
     return centre
 
 
+def _one_cloud(name: str, points: Tensor) -> Tensor:
+    cloud = check_cloud(name, points)[0].detach().double()
+    if points.dim() != 2:
+        raise PolyheadError.of(name, f"shape {tuple(points.shape)}", "one cloud (points, dimension)")
+    return cloud
+
+
 def constant_point_distance(target: Tensor) -> float:
     """The energy distance ("v") from the best constant output, the spatial median m, to the target: 2E|Y-m| - E|Y-Y'|.
+
+    Args:
+        target: cloud (points, dimension).
 
     Raises:
         PolyheadError: as `spatial_median`.
     """
-    points = target.detach().double()
-    away = (points - spatial_median(target)).norm(dim=1).mean()
+    points = _one_cloud("target", target)
+    away = (points - spatial_median(points)).norm(dim=1).mean()
     within = mean_distance(points) * (len(points) - 1) / len(points)
     return float(2 * away - within)
 
@@ -181,6 +190,8 @@ def verdict(ratios: Tensor, energy: Tensor, constant_point: Tensor) -> Verdict:
     Raises:
         PolyheadError: no trial, or counts that differ.
     """
+    for name, values in (("ratios", ratios), ("energy", energy), ("constant_point", constant_point)):
+        check_numbers(name, values, least_dims=1)
     trials = len(ratios)
     if trials == 0 or ratios.dim() != 2 or energy.shape != (trials,) or constant_point.shape != (trials,):
         shapes = f"shapes {tuple(ratios.shape)}, {tuple(energy.shape)}, {tuple(constant_point.shape)}"
@@ -207,7 +218,7 @@ def token_similarity(hidden: Tensor) -> Tensor:
     Raises:
         PolyheadError: fewer than two tokens.
     """
-    n = hidden.shape[-2]
+    n = check_numbers("hidden", hidden, least_dims=2).shape[-2]
     if n < 2:
         raise PolyheadError.of("hidden", f"{n} tokens", "at least 2")
     units = torch.nn.functional.normalize(hidden.detach().double(), dim=-1)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from polyhead.errors import PolyheadError, nearest
+from polyhead import checks
 from polyhead.measures.clouds import check_cloud, check_pair, check_summed
 from polyhead.measures.pairwise import Progress, distance_sum, part_of
 
@@ -51,6 +51,7 @@ def energy_distance(x: Tensor, y: Tensor, estimator: Estimator = "v", *, progres
             estimator.
     """
     check_estimator(estimator)
+    checks.optional(checks.function, "progress", progress, "a function of the fraction done, or None")
     first, second = check_pair(x, y)
     n, m = first.shape[1], second.shape[1]
     # the symmetric sums compute half of their pairs, so the cross term takes half the time
@@ -66,7 +67,13 @@ def energy_distance(x: Tensor, y: Tensor, estimator: Estimator = "v", *, progres
 
 
 def mean_distance(x: Tensor) -> Tensor:
-    """Mean of |x_i - x_j| over the pairs of distinct points, unbiased for E|X - X'|; float64, () or (batch,).
+    """Mean of |x_i - x_j| over the pairs of distinct points, unbiased for E|X - X'|.
+
+    Args:
+        x: cloud (N, d) or clouds (batch, N, d), float32 or float64.
+
+    Returns:
+        float64, () or (batch,).
 
     Raises:
         PolyheadError: as `energy_distance`.
@@ -82,6 +89,13 @@ def noise_floor(x: Tensor, y: Tensor) -> Tensor:
 
     The analytic counterpart of scoring a fresh sample of the target against another; for tables, score such a sample.
 
+    Args:
+        x: cloud (n, d) or clouds (batch, n, d), float32 or float64.
+        y: cloud (m, d) or clouds (batch, m, d).
+
+    Returns:
+        float64, () or (batch,).
+
     Raises:
         PolyheadError: as `energy_distance`.
     """
@@ -96,12 +110,15 @@ def convention(estimator: Estimator = "v", *, directions: int | None = None) -> 
     Args:
         estimator: "v" or "u".
         directions: how many when the value came from `sliced_energy_distance`; None for the exact distance.
+
+    Raises:
+        PolyheadError: an unknown estimator.
     """
     check_estimator(estimator)
+    checks.optional(checks.whole_number, "directions", directions, 1)
     how = "exact" if directions is None else f"sliced over {directions} random directions"
     return f"energy distance 2E|X-Y| - E|X-X'| - E|Y-Y'|, Euclidean, no square root; {_NAMES[estimator]}; {how}"
 
 
 def check_estimator(estimator: str) -> None:
-    if estimator not in _NAMES:
-        raise PolyheadError.of("estimator", repr(estimator), "'v' or 'u'", nearest(str(estimator), _NAMES))
+    checks.one_of("estimator", estimator, _NAMES)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.measures.marginals import ShiftedGaussian
 from polyhead.measures.operators import (
     Family,
@@ -28,7 +29,7 @@ from polyhead.measures.operators import (
     recover_shear,
     sheared_swap,
 )
-from polyhead.measures.permutation import LawComparison, compare_laws
+from polyhead.measures.permutation import LEAST_PERMUTATIONS, LawComparison, compare_laws
 
 __all__ = ["IdentifiabilityRow", "check_identifiability", "rival_matrix", "rival_problem"]
 
@@ -108,8 +109,11 @@ def check_identifiability(*, seed: int = 0, points: int = 4096, permutations: in
         permutations: of every p-value.
 
     Raises:
-        PolyheadError: as `compare_laws`.
+        PolyheadError: as `compare_laws`; a seed below 0, fewer than 2 points.
     """
+    seed = checks.whole_number("seed", seed, 0, 2**61)
+    points = checks.whole_number("points", points, 2)
+    permutations = checks.whole_number("permutations", permutations, LEAST_PERMUTATIONS)
     rows = []
     for number, ((operator, family), (identifiable, decided_by)) in enumerate(_PROVED.items()):
         generator = torch.Generator().manual_seed(seed * len(_PROVED) + number)

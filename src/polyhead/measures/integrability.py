@@ -16,7 +16,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from polyhead.errors import PolyheadError
+from polyhead import checks
+from polyhead.errors import PolyheadError, nearest
 from polyhead.functions import AttentionFunction, attention_functions, get
 
 __all__ = ["Integrability", "attention_integrals", "integrability_table"]
@@ -56,17 +57,35 @@ def attention_integrals(
     Raises:
         PolyheadError: an unknown function, a tail index that is not positive, an interval that does not hold it.
     """
-    chosen = get(function) if isinstance(function, str) else function
-    low, high = (tail_index, tail_index) if interval is None else interval
-    if not tail_index > 0:
-        raise PolyheadError.of("tail_index", tail_index, "a positive number")
-    if not 0 <= low <= tail_index <= high:
-        raise PolyheadError.of("interval", interval, f"two numbers around the tail index {tail_index:g}")
+    tail_index = checks.number("tail_index", tail_index, "a positive number", lambda x: x > 0)
+    chosen = _function(function)
+    low, high = _around(tail_index, interval)
     p = chosen.growth_power
     if p is None:
         return Integrability(chosen.name, None, None, None, None, None)
     slope = tail_index if math.isinf(p) else math.inf
     return Integrability(chosen.name, p, p + 1, _above(p + 1, low, high), _above(p, low, high), slope)
+
+
+def _function(function: str | AttentionFunction) -> AttentionFunction:
+    if isinstance(function, str):
+        if function not in attention_functions():
+            raise PolyheadError.of("function", repr(function), "a function", nearest(function, attention_functions()))
+        return get(function)
+    return checks.instance("function", function, AttentionFunction, "a registered name, or an AttentionFunction")
+
+
+def _around(tail_index: float, interval: tuple[float, float] | None) -> tuple[float, float]:
+    if interval is None:
+        return tail_index, tail_index
+    expected = f"two numbers around the tail index {tail_index:g}"
+    low, high = (
+        checks.number("interval", end, expected, lambda x: x >= 0)
+        for end in checks.pair("interval", interval, expected)
+    )
+    if not low <= tail_index <= high:
+        raise PolyheadError.of("interval", interval, expected)
+    return low, high
 
 
 def _above(threshold: float, low: float, high: float) -> bool | None:
@@ -93,5 +112,8 @@ def integrability_table(
     Raises:
         PolyheadError: as `attention_integrals`.
     """
-    chosen = attention_functions().values() if functions is None else functions
-    return [attention_integrals(function, tail_index, interval=interval) for function in chosen]
+    if functions is None:
+        functions = attention_functions().values()
+    elif isinstance(functions, str) or not isinstance(functions, Iterable):
+        raise PolyheadError.of("functions", repr(functions), "a list of names or functions")
+    return [attention_integrals(function, tail_index, interval=interval) for function in functions]

@@ -19,6 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 
 __all__ = ["Marginal", "MirroredPareto", "Pareto", "ShiftedGaussian"]
@@ -49,14 +50,12 @@ class Marginal(Protocol):
 
 
 def check_index(name: str, index: float) -> None:
-    if not (isinstance(index, int | float) and 1 < index < math.inf):
-        do = "at 1 and below E|X| is infinite and the energy distance is undefined"
-        raise PolyheadError.of(name, index, "a tail index above 1", do)
+    expected = "a tail index above 1: at 1 and below E|X| is infinite and the energy distance is undefined"
+    checks.number(name, index, expected, lambda x: 1 < x < math.inf)
 
 
 def check_positive(name: str, value: float) -> None:
-    if not (isinstance(value, int | float) and 0 < value < math.inf):
-        raise PolyheadError.of(name, value, "a positive number")
+    checks.number(name, value, "a positive number", lambda x: 0 < x < math.inf)
 
 
 def exponential(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -182,13 +181,18 @@ class MirroredPareto:
 
 @dataclass(frozen=True)
 class ShiftedGaussian:
-    """N(mean, sigma^2), the light-tailed control, centred where the mirrored Pareto is."""
+    """N(mean, sigma^2), the light-tailed control, centred where the mirrored Pareto is.
+
+    Raises:
+        PolyheadError: a sigma that is not positive.
+    """
 
     sigma: float
     mean: float = 1.0
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
+        checks.finite_number("mean", self.mean)
 
     @property
     def tail_index(self) -> float:

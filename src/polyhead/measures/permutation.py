@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
-from polyhead.measures.clouds import check_pair
+from polyhead.measures.clouds import check_generator, check_pair
 from polyhead.measures.energy import convention, energy_distance, noise_floor
 
 __all__ = ["LawComparison", "compare_laws", "permutation_p"]
+
+LEAST_PERMUTATIONS = 19
+"""With fewer, no p could reach 0.05."""
 
 _BLOCK = 2**20
 
@@ -49,6 +53,8 @@ def compare_laws(x: Tensor, y: Tensor, *, generator: torch.Generator, permutatio
         PolyheadError: as `energy_distance`; batches; no spread within either sample, so no floor; fewer than 19
             permutations, with which no p could reach 0.05.
     """
+    check_generator(generator)
+    permutations = checks.whole_number("permutations", permutations, LEAST_PERMUTATIONS)
     if isinstance(x, Tensor) and x.dim() != 2:
         raise PolyheadError.of("x", f"shape {tuple(x.shape)}", "one cloud (points, dimension)")
     energy, floor = float(energy_distance(x, y)), float(noise_floor(x, y))
@@ -67,8 +73,8 @@ def permutation_p(x: Tensor, y: Tensor, *, generator: torch.Generator, permutati
     Raises:
         PolyheadError: as `compare_laws`.
     """
-    if permutations < 19:
-        raise PolyheadError.of("permutations", permutations, "at least 19, or p cannot reach 0.05")
+    check_generator(generator)
+    permutations = checks.whole_number("permutations", permutations, LEAST_PERMUTATIONS)
     first, second = (cloud[0].detach().double() for cloud in check_pair(x, y))
     pooled, n, m = torch.cat([first, second]), len(first), len(second)
     labels = torch.zeros(permutations + 1, n + m, dtype=torch.float64, device=pooled.device)

@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
-from polyhead.measures.clouds import check_pair, check_summed
+from polyhead.measures.clouds import check_generator, check_numbers, check_pair, check_summed
 from polyhead.measures.energy import Estimator, check_estimator
 from polyhead.measures.pairwise import refuse_second_derivative
 
@@ -41,8 +42,8 @@ def random_directions(count: int, dimension: int, generator: torch.Generator) ->
     Raises:
         PolyheadError: fewer than one direction or dimension.
     """
-    if count < 1 or dimension < 1:
-        raise PolyheadError.of("count, dimension", f"{count}, {dimension}", "1 or more of each")
+    count, dimension = checks.whole_number("count", count, 1), checks.whole_number("dimension", dimension, 1)
+    check_generator(generator)
     options: dict[str, Any] = {"generator": generator, "device": generator.device, "dtype": torch.float64}
     if dimension == 1:
         return torch.ones(1, 1, device=generator.device, dtype=torch.float64)
@@ -83,7 +84,11 @@ def sliced_energy_distance(x: Tensor, y: Tensor, directions: Tensor, estimator: 
 
 
 def _check_directions(directions: Tensor, x: Tensor) -> Tensor:
-    if directions.dim() != 2 or directions.shape[0] < 1 or directions.shape[1] != x.shape[-1]:
+    if (
+        check_numbers("directions", directions).dim() != 2
+        or directions.shape[0] < 1
+        or directions.shape[1] != x.shape[-1]
+    ):
         raise PolyheadError.of("directions", f"shape {tuple(directions.shape)}", f"(K, {x.shape[-1]}), K >= 1")
     theta = directions.to(x.device, torch.float64)
     if not bool(((theta.norm(dim=1) - 1).abs() < 1e-5).all()):

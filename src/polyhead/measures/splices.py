@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.measures.marginals import check_index, check_positive, exponential, probabilities, tail_overlap
 
@@ -20,6 +21,9 @@ class SplicedPareto:
 
     Above the seam u0 = lambda (1-q0)^(-1/a_ref) the survival is (1-q0)(z/u0)^(-a); below, all candidates coincide. The
     distances are between two splices of one q0, a_ref and lambda; the reference itself is `index = reference_index`.
+
+    Raises:
+        PolyheadError: an index of 1 or below, a scale that is not positive, a quantile outside [0, 1).
     """
 
     index: float
@@ -31,8 +35,7 @@ class SplicedPareto:
         check_index("index", self.index)
         check_index("reference_index", self.reference_index)
         check_positive("scale", self.scale)
-        if not 0 <= self.seam_quantile < 1:
-            raise PolyheadError.of("seam_quantile", self.seam_quantile, "a quantile from 0 to below 1")
+        checks.number("seam_quantile", self.seam_quantile, "a quantile from 0 to below 1", lambda x: 0 <= x < 1)
 
     @property
     def seam(self) -> float:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
-from polyhead.measures.clouds import check_sample
+from polyhead.measures.clouds import check_numbers, check_sample
 from polyhead.measures.energy import energy_distance
 
 __all__ = [
@@ -38,7 +39,16 @@ _Z95 = 1.959963984540054
 
 
 def fold(values: Tensor, centre: float | Tensor = 1.0) -> Tensor:
-    """|x - centre| + 1, float64: from 1 upwards, as Hill's estimator wants it."""
+    """|x - centre| + 1, float64: from 1 upwards, as Hill's estimator wants it; values (..., N).
+
+    Raises:
+        PolyheadError: NaN or inf, not a float32 or float64 tensor; a centre that is no finite number or tensor.
+    """
+    if isinstance(centre, Tensor) and centre.dim():
+        if not bool(check_numbers("centre", centre).isfinite().all()):
+            raise PolyheadError.of("centre", "a tensor with NaN or infinity", "finite numbers")
+    else:
+        centre = checks.finite_number("centre", centre)
     return (check_sample("values", values) - centre).abs() + 1
 
 
@@ -51,8 +61,7 @@ def tail_count(points: int, fraction: float) -> int:
     if not 0 < fraction < 1:
         raise PolyheadError.of("fraction", fraction, "between 0 and 1")
     k = max(1, round(points * fraction))
-    _check_k(k, points)
-    return k
+    return _check_k("k", k, points)
 
 
 def hill_index(values: Tensor, k: int) -> Tensor:
@@ -61,8 +70,11 @@ def hill_index(values: Tensor, k: int) -> Tensor:
     Raises:
         PolyheadError: NaN or inf, half precision, a value of 0 or below among the largest k+1, k < 1 or k >= N.
     """
-    sample = check_sample("values", values)
-    _check_k(k, sample.shape[-1])
+    return _hill_index(check_sample("values", values), k)
+
+
+def _hill_index(sample: Tensor, k: int) -> Tensor:
+    k = _check_k("k", k, sample.shape[-1])
     largest = _positive(sample.topk(k + 1, dim=-1).values)
     # log of the ratio, not a difference of logs: near ties it keeps its digits
     excess = largest[..., :k] / largest[..., k:]
@@ -100,6 +112,7 @@ def hill(values: Tensor, k: int) -> HillEstimate:
     if isinstance(values, Tensor) and values.dim() != 1:
         raise PolyheadError.of("values", f"shape {tuple(values.shape)}", "one sample (N,)", "use hill_index for many")
     index = float(hill_index(values, k))
+    k = checks.whole_number("k", k)
     repeats = k + 1 - len(torch.unique(values.topk(k + 1).values))
     if math.isinf(index):
         return HillEstimate(index, index, index, k, len(values), repeats, degenerate=True)
@@ -130,11 +143,8 @@ def hill_plot(values: Tensor, *, largest_k: int | None = None) -> HillPlot:
     Raises:
         PolyheadError: as `hill`.
     """
-    sample = check_sample("values", values)
-    if sample.dim() != 1:
-        raise PolyheadError.of("values", f"shape {tuple(values.shape)}", "one sample (N,)")
-    top = largest_k if largest_k is not None else max(1, len(sample) // 5)
-    _check_k(top, len(sample))
+    sample = _one_sample("values", values)
+    top = _check_k("largest_k", max(1, len(sample) // 5) if largest_k is None else largest_k, len(sample))
     largest = _positive(sample.topk(top + 1).values)
     # relative to the smallest of them, so that the running sum of logs keeps its digits
     logs = torch.log(largest / largest[-1])
@@ -150,13 +160,25 @@ def hill_plot(values: Tensor, *, largest_k: int | None = None) -> HillPlot:
 def hill_gap(x: Tensor, y: Tensor, k: int) -> float:
     """|a_x - a_y| of the Hill estimates of two samples with the same k; infinite when one is degenerate.
 
+    Args:
+        x: sample (N,), positive.
+        y: sample (M,), positive.
+        k: how many of the largest values, below both sizes.
+
     Raises:
         PolyheadError: as `hill_index`; both samples are degenerate, so that no gap is defined.
     """
-    first, second = float(hill_index(x, k)), float(hill_index(y, k))
+    first, second = (float(_hill_index(_one_sample(name, values), k)) for name, values in (("x", x), ("y", y)))
     if math.isinf(first) and math.isinf(second):
         raise PolyheadError.of("x, y", "two samples whose largest values all tie", "at least one with a tail")
     return abs(first - second)
+
+
+def _one_sample(name: str, values: Tensor) -> Tensor:
+    sample = check_sample(name, values)
+    if sample.dim() != 1:
+        raise PolyheadError.of(name, f"shape {tuple(values.shape)}", "one sample (N,)")
+    return sample
 
 
 @dataclass(frozen=True)
@@ -185,7 +207,7 @@ def hill_error_distance(reference_errors: Tensor, model_errors: Tensor) -> HillE
     Raises:
         PolyheadError: shapes that differ or are not (trials,); NaN, which no tie makes and so hides a mistake.
     """
-    first, second = (torch.as_tensor(errors, dtype=torch.float64) for errors in (reference_errors, model_errors))
+    first, second = _errors("reference_errors", reference_errors), _errors("model_errors", model_errors)
     if first.dim() != 1 or first.shape != second.shape or len(first) == 0:
         raise PolyheadError.of(
             "model_errors", f"shape {tuple(second.shape)}", f"(trials,) as reference_errors, {tuple(first.shape)}"
@@ -198,11 +220,19 @@ def hill_error_distance(reference_errors: Tensor, model_errors: Tensor) -> HillE
     return HillErrorDistance(value, used, len(first) - used)
 
 
-def _check_k(k: int, points: int) -> None:
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < points:
-        raise PolyheadError.of(
-            "k", k, f"a whole number from 1 to {points - 1}, below the {points} values of the sample"
-        )
+def _errors(name: str, values: Tensor) -> Tensor:
+    """Numbers as float64; a list or an array of them will do."""
+    try:
+        made = values if isinstance(values, Tensor) else torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise PolyheadError.of(name, repr(values), "numbers, one per trial") from None
+    return check_numbers(name, made).double()
+
+
+def _check_k(name: str, k: int, points: int) -> int:
+    if points < 2:
+        raise PolyheadError.of("values", f"{points} values", "at least 2, of which the largest are the tail")
+    return checks.whole_number(name, k, 1, points - 1)
 
 
 def _positive(largest: Tensor) -> Tensor:

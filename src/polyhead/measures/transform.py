@@ -14,19 +14,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyhead.errors import PolyheadError, nearest
+from polyhead import checks
+from polyhead.measures.clouds import check_numbers
 
 __all__ = ["TRANSFORMS", "Transform", "symexp", "symlog", "transform"]
 
 
 def symlog(x: Tensor) -> Tensor:
-    """sign(x) log(1 + |x|), elementwise, in x's dtype."""
+    """sign(x) log(1 + |x|), elementwise: any shape, the dtype of x.
+
+    Raises:
+        PolyheadError: not a tensor of real numbers.
+    """
+    check_numbers("x", x)
     return torch.sign(x) * torch.log1p(x.abs())
 
 
 def symexp(x: Tensor) -> Tensor:
-    """sign(x) (e^|x| - 1), elementwise, always float64; infinite beyond 709, which a caller records as not finite."""
-    x = x.double()
+    """sign(x) (e^|x| - 1), elementwise: any shape, always float64; infinite beyond 709, to be recorded as such.
+
+    Raises:
+        PolyheadError: not a tensor of real numbers.
+    """
+    x = check_numbers("x", x).double()
     return torch.sign(x) * torch.expm1(x.abs())
 
 
@@ -51,6 +61,4 @@ def transform(name: str) -> Transform:
     Raises:
         PolyheadError: no such transform.
     """
-    if name not in TRANSFORMS:
-        raise PolyheadError.of("transform", repr(name), "'none' or 'symlog'", nearest(str(name), TRANSFORMS))
-    return TRANSFORMS[name]
+    return TRANSFORMS[checks.one_of("transform", name, TRANSFORMS)]

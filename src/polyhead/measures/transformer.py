@@ -20,8 +20,9 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from polyhead.errors import PolyheadError, nearest
-from polyhead.functional import attention
+from polyhead import checks
+from polyhead.errors import PolyheadError
+from polyhead.functional import attention, check_impl
 from polyhead.heads import format, parse
 
 __all__ = ["PointTransformer", "PointTransformerConfig"]
@@ -54,17 +55,17 @@ class PointTransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("dimension", "width", "blocks", "number_of_heads", "feed_forward"):
-            if getattr(self, name) < 1:
-                raise PolyheadError.of(name, getattr(self, name), "a whole number of 1 or more")
+            object.__setattr__(self, name, checks.whole_number(name, getattr(self, name), 1))
         if self.width % self.number_of_heads:
             raise PolyheadError.of("width", self.width, f"a multiple of number_of_heads={self.number_of_heads}")
-        if self.norm not in ("post", "pre"):
-            raise PolyheadError.of("norm", repr(self.norm), "'post' or 'pre'")
-        if not 0 < self.residual_scale < math.inf or (self.norm == "pre" and self.residual_scale != 1):
-            raise PolyheadError.of("residual_scale", self.residual_scale, "a positive number, and 1 with pre-norm")
-        if self.attention_precision not in _ATTENTION_DTYPES:
-            known = nearest(str(self.attention_precision), _ATTENTION_DTYPES)
-            raise PolyheadError.of("attention_precision", self.attention_precision, "'float32' or 'bfloat16'", known)
+        checks.one_of("norm", self.norm, ("post", "pre"))
+        expected = "a positive number, and 1 with pre-norm"
+        right = (lambda x: x == 1) if self.norm == "pre" else (lambda x: 0 < x < math.inf)
+        object.__setattr__(
+            self, "residual_scale", checks.number("residual_scale", self.residual_scale, expected, right)
+        )
+        checks.one_of("attention_precision", self.attention_precision, _ATTENTION_DTYPES)
+        check_impl(self.impl)
         parse(self.heads, self.number_of_heads)
 
 
@@ -78,6 +79,8 @@ class PointTransformer(nn.Module):
 
     def __init__(self, config: PointTransformerConfig, *, seed: int) -> None:
         super().__init__()
+        checks.instance("config", config, PointTransformerConfig, "a PointTransformerConfig")
+        seed = checks.whole_number("seed", seed, 0, 2**64 - 1)
         self.config = config
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.measures.clouds import check_cloud, check_sample
 
@@ -23,8 +24,7 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 1.0) -> Tensor:
     Raises:
         PolyheadError: NaN or inf, half precision, no numbers, leading dimensions that differ, or p below 1.
     """
-    if not 1 <= p < math.inf:
-        raise PolyheadError.of("p", p, "a number of 1 or more")
+    p = checks.number("p", p, "a number of 1 or more", lambda x: 1 <= x < math.inf)
     first, second = check_sample("x", x).sort(dim=-1).values, check_sample("y", y).sort(dim=-1).values
     if first.shape[:-1] != second.shape[:-1]:
         raise PolyheadError.of("y", f"shape {tuple(y.shape)}", f"the leading dimensions of x, {tuple(x.shape)}")
@@ -56,8 +56,8 @@ def wasserstein_exact(x: Tensor, y: Tensor, p: float = 2.0, *, tolerance: float 
     Raises:
         PolyheadError: POT is missing, clouds that are no clouds or do not match, or a plan that is not optimal.
     """
-    if not 1 <= p < math.inf:
-        raise PolyheadError.of("p", p, "a number of 1 or more")
+    p = checks.number("p", p, "a number of 1 or more", lambda x: 1 <= x < math.inf)
+    tolerance = checks.number("tolerance", tolerance, "a positive number", lambda x: 0 < x < math.inf)
     first, second = (check_cloud(name, points, least=1) for name, points in (("x", x), ("y", y)))
     if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
         raise PolyheadError.of("x, y", f"shapes {tuple(x.shape)}, {tuple(y.shape)}", "(N, d) and (M, d) with one d")

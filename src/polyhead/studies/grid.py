@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 
 from polyhead.config import to_mapping
 from polyhead.errors import PolyheadError
-from polyhead.files import read_json, write_json, write_text
+from polyhead.files import read_json, remove_leftovers, write_json, write_text
 from polyhead.studies.cells import Cell
 from polyhead.studies.config import StudyConfig, differing_keys, fingerprint
 from polyhead.studies.kinds import from_values
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 STUDY_FILE = "study.yaml"
+
+_OURS = re.compile(r"\.lock|\.study\.yaml\..*\.part")  # all there is when a start was killed at once
 
 
 def open_folder(folder: Path, config: StudyConfig) -> None:
@@ -44,8 +47,9 @@ def open_folder(folder: Path, config: StudyConfig) -> None:
                 f"{folder}: holds another study, which differs in {', '.join(differing)}; "
                 f"choose a new folder with --out, or delete this one"
             )
-    elif folder.is_dir() and any(child.name != ".lock" for child in folder.iterdir()):
+    elif folder.is_dir() and not all(_OURS.fullmatch(child.name) for child in folder.iterdir()):
         raise PolyheadError.of("--out", f"{folder}, which holds other files", "a new, empty or study folder")
+    remove_leftovers(folder)
     lines = yaml.safe_dump({**to_mapping(config), "fingerprint": fingerprint(config)}, sort_keys=False, width=120)
     write_text(path, f"# Written by polyhead: the whole study, defaults filled in.\n{lines}")
 

@@ -57,13 +57,15 @@ def implementation(config: StudyConfig) -> Implementation:
 def load(path: str | Path, overrides: Iterable[str] = ()) -> StudyConfig:
     """Read and check the study in YAML file `path`, with `overrides` such as ``training.steps=500`` applied.
 
-    `path` may also be the bare name of a study that comes with polyhead, such as ``mofa-demo``.
+    `path` may also be the bare name of a study that comes with polyhead, such as ``mofa-demo``, or the study.yaml that
+    a run keeps.
 
     Raises:
         PolyheadError: missing, unreadable or empty file, broken YAML, unknown or repeated key, wrong type, or values
             that do not fit together.
     """
     values = read_yaml(shipped.find(path))
+    values.pop("fingerprint", None)  # of a run's own study.yaml; that run checks its file itself
     known = known_keys(_config_type(values))
     for override in overrides:
         apply_override(values, override, known)

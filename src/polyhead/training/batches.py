@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from polyhead.checks import whole_number
 from polyhead.errors import PolyheadError
 
 __all__ = ["START_OF_STREAM", "Batches", "TokenSource", "TokenWindows", "extend_stream", "sample_numbers"]
@@ -69,12 +70,12 @@ class TokenWindows:
     def __init__(
         self, source: TokenSource, context_length: int, batch_size: int, seed: int, accumulation: int = 1
     ) -> None:
-        sizes = {"context_length": context_length, "batch_size": batch_size, "accumulation": accumulation}
-        for name, size in sizes.items():
-            if size < 1:
-                raise PolyheadError.of(name, size, "a whole number of 1 or more")
-        if not 0 <= seed < 2**64:
-            raise PolyheadError.of("seed", seed, "a whole number from 0 to 2**64 - 1")
+        context_length = whole_number("context_length", context_length, 1)
+        batch_size = whole_number("batch_size", batch_size, 1)
+        accumulation = whole_number("accumulation", accumulation, 1)
+        seed = whole_number("seed", seed, 0, 2**64 - 1)
+        if not hasattr(source, "tokens") or not hasattr(source, "read"):
+            raise PolyheadError.of("source", type(source).__name__, "tokens to read, such as a TokenFile")
         if source.tokens <= context_length:
             needed = f"at least {context_length + 1} (one window of context_length + 1)"
             do = "use a longer corpus or a shorter context_length"

@@ -7,9 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from polyhead.checks import number, one_of, whole_number
 from polyhead.errors import PolyheadError
 
 __all__ = ["TrainingConfig"]
+
+
+_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "learning_rate": ("a positive number", lambda x: 0 < x < math.inf),
+    "final_learning_rate": ("a fraction from 0 to 1", lambda x: 0 <= x <= 1),
+    "weight_decay": ("a number of 0 or more", lambda x: 0 <= x < math.inf),
+    "clip": ("a positive number", lambda x: x > 0),
+}  # NaN is in none of them
 
 
 @dataclass(frozen=True)
@@ -51,33 +60,23 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulation", "validation_every", "log_every"):
-            _whole(name, getattr(self, name), 1)
+            self._set(name, whole_number(name, getattr(self, name), 1))
         if self.checkpoint_every is not None:
-            _whole("checkpoint_every", self.checkpoint_every, 1)
-        _whole("warmup_steps", self.warmup_steps, 0)
+            self._set("checkpoint_every", whole_number("checkpoint_every", self.checkpoint_every, 1))
+        self._set("warmup_steps", whole_number("warmup_steps", self.warmup_steps, 0))
         if self.warmup_steps >= self.steps:
             do = "lower warmup_steps or train longer"
             raise PolyheadError.of("warmup_steps", self.warmup_steps, f"fewer than steps ({self.steps})", do)
-        _number("learning_rate", self.learning_rate, "a positive number", lambda x: 0 < x < math.inf)
-        _number("final_learning_rate", self.final_learning_rate, "a fraction from 0 to 1", lambda x: 0 <= x <= 1)
-        _number("weight_decay", self.weight_decay, "a number of 0 or more", lambda x: 0 <= x < math.inf)
-        _number("clip", self.clip, "a positive number", lambda x: x > 0)
+        for name, (expected, fits) in _RANGES.items():
+            self._set(name, number(name, getattr(self, name), expected, fits))
         if not isinstance(self.betas, tuple) or len(self.betas) != 2:
             raise PolyheadError.of("betas", self.betas, "two numbers from 0 to below 1")
-        for beta in self.betas:
-            _number("betas", beta, "two numbers from 0 to below 1", lambda x: 0 <= x < 1)
-        if self.precision not in ("fp32", "bf16"):
-            raise PolyheadError.of("precision", repr(self.precision), "'fp32' or 'bf16'")
-        if isinstance(self.trackers, str) or not all(isinstance(name, str) for name in self.trackers):
+        betas = [number("betas", beta, "two numbers from 0 to below 1", lambda x: 0 <= x < 1) for beta in self.betas]
+        self._set("betas", tuple(betas))
+        one_of("precision", self.precision, ("fp32", "bf16"))
+        named = isinstance(self.trackers, tuple | list) and all(isinstance(name, str) for name in self.trackers)
+        if not named:
             raise PolyheadError.of("trackers", repr(self.trackers), "a list of names, such as ['tensorboard']")
 
-
-def _whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise PolyheadError.of(name, repr(value), f"a whole number of {least} or more")
-
-
-def _number(name: str, value: object, expected: str, fits: Callable[[float], bool]) -> None:
-    # NaN fits no range, so it is refused with everything else
-    if not isinstance(value, int | float) or isinstance(value, bool) or not fits(value):
-        raise PolyheadError.of(name, repr(value), expected)
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # in Python's own type: the configuration is written as JSON

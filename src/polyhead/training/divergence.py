@@ -23,9 +23,9 @@ from polyhead.training.config import TrainingConfig
 from polyhead.training.identity import claim, identity_of
 from polyhead.training.outcome import DivergenceError, Task
 from polyhead.training.placement import complete_tensor
-from polyhead.training.weights import not_finite
+from polyhead.training.weights import best_weights, not_finite
 
-__all__ = ["gradient_norms", "keep", "replay"]
+__all__ = ["gradient_norms", "keep", "record", "replay"]
 
 _FOLDER, _BATCHES, _FAILURE = "divergence", "batches.safetensors", "failure.json"
 
@@ -74,6 +74,37 @@ def keep(
             raise OSError(str(error)) from None
     write_json(home / _FAILURE, {"format": 1, **failure, "batches": described})  # last: it says the rest is whole
     return home
+
+
+def record(error: DivergenceError, folder: str | Path) -> dict[str, Any]:
+    """What the result of a cell says of its run, which `error` ended: JSON values for result.json.
+
+    Steps, tokens, seconds and batches are those of the last good checkpoint (0 and null before the first): what came
+    after it left nothing that could be measured.
+
+    Args:
+        error: as `train` raised it.
+        folder: as given to `train`.
+
+    Raises:
+        PolyheadError: what the run left there is damaged.
+    """
+    home = Path(folder)
+    position: Mapping[str, Any] = {"step": 0, "batch_stream": None, "tokens_seen": 0, "seconds": None}
+    if error.checkpoint is not None:
+        position = read_json(error.checkpoint / "state.json")["state"]["position"]
+    good = error.checkpoint and str(error.checkpoint.relative_to(home))
+    best = best_weights(home)
+    return {
+        "status": "diverged",
+        "divergence": {"step": error.step, "what": error.what, "checkpoint": good, "kept": error.kept.name},
+        "initial_weights_sha256": read_json(home / "training.json")["initial_weights_sha256"],
+        "batch_stream_sha256": position["batch_stream"],
+        "steps": position["step"],
+        "best_step": best.step if best else None,
+        "tokens_seen": position["tokens_seen"],
+        "train_seconds": position["seconds"],
+    }
 
 
 def replay(folder: str | Path, model: torch.nn.Module, task: Task, config: TrainingConfig, *, seed: int) -> None:

@@ -16,6 +16,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.files import remove_leftovers
 from polyhead.training import divergence
@@ -83,8 +84,12 @@ def train(
             is in `folder`/divergence, from where `polyhead.training.divergence.replay` runs it again.
         Interrupted: SIGINT or SIGTERM (in the main thread); the step was finished and saved.
     """
-    folder = Path(folder)
+    folder = checks.path("folder", folder, "the run's own folder")
     ranks = launched_ranks()
+    seed = ranks.on_main(lambda: _check_call(model, task, batches, config, seed, stop_at))
+    checks.instance("description", description, str, "text")
+    checks.optional(checks.methods, "progress", progress, ("begin", "update", "note", "end"))
+    checks.optional(checks.function, "on_best", on_best, "a function of the folder of the best weights, or None")
     ranks.on_main(lambda: _check_sizes(batches, config, ranks))
     with contextlib.ExitStack() as stack:
         ranks.on_main(lambda: stack.enter_context(folder_lock(folder)))
@@ -108,6 +113,16 @@ def train(
 def _remove_leftovers(folder: Path) -> None:
     for home in (folder, folder / "best", folder / "divergence"):
         remove_leftovers(home)
+
+
+def _check_call(model: object, task: object, batches: object, config: object, seed: object, stop_at: object) -> int:
+    """Refuse what `train` cannot use; returns the seed as an int."""
+    checks.instance("model", model, torch.nn.Module, "a torch.nn.Module")
+    checks.instance("config", config, TrainingConfig, "a TrainingConfig")
+    checks.methods("task", task, ("loss", "validate"))
+    checks.methods("batches", batches, ("batch",))
+    checks.optional(checks.whole_number, "stop_at", stop_at, 0)
+    return checks.whole_number("seed", seed, 0)
 
 
 def _check_sizes(batches: Batches, config: TrainingConfig, ranks: Ranks) -> None:
@@ -218,22 +233,28 @@ class _Run:
 
     def go(self, stop: int) -> TrainingResult:
         """Train until `stop` steps are done."""
-        config = self.config
         with SignalWatch() as signals:
             if self.at.validation_failed:
                 self._validate()
             while self.at.step < stop and not self.ranks.highest(signals.received or 0):
                 self._one_step()
-                done = self.at.step
-                if done % config.validation_every == 0 or done == config.steps:
-                    self._validate()
-                if done % (config.checkpoint_every or config.validation_every) == 0 or done == stop:
-                    self._save()
+                try:
+                    self._validate_and_save(stop)
+                finally:  # not sooner: whether the update overflowed is seen here, and its gradients are recorded
+                    self.placed.optimizer.zero_grad()
             if received := self.ranks.highest(signals.received or 0):
                 raise Interrupted(self.at.step, self._save(), received)
         self.placed.weights().to(self.accelerator.device)  # of shards, the whole has stayed on the CPU
         self.at = self.ranks.on_main(lambda: self.at)  # the main process alone knows all of the batch stream
         return self._result()
+
+    def _validate_and_save(self, stop: int) -> None:
+        """Whatever of the two is due after this step."""
+        config, done = self.config, self.at.step
+        if done % config.validation_every == 0 or done == config.steps:
+            self._validate()
+        if done % (config.checkpoint_every or config.validation_every) == 0 or done == stop:
+            self._save()
 
     def _one_step(self) -> None:
         began = time.perf_counter()
@@ -249,7 +270,6 @@ class _Run:
         )
         self._check(loss, norm, weight)
         self.placed.optimizer.step()
-        self.placed.optimizer.zero_grad()
         seconds = time.perf_counter() - began
         at.step, at.batch_stream, at.tokens_seen = at.step + 1, stream, at.tokens_seen + round(weight)
         for key, value in (("loss", loss), ("weight", weight), ("seconds", seconds)):

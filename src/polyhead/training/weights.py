@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from polyhead import checks
 from polyhead.errors import PolyheadError
 from polyhead.files import atomic_path
 
@@ -31,7 +32,7 @@ __all__ = [
 
 def weights_sha256(model: torch.nn.Module) -> str:
     """SHA-256 over the parameters sorted by name: each one's name, dtype, shape and bytes. Tied weights count once."""
-    return _sha256(dict(model.named_parameters()))
+    return _sha256(dict(checks.instance("model", model, torch.nn.Module, "a torch.nn.Module").named_parameters()))
 
 
 def _sha256(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -145,7 +146,7 @@ def save_best(model: torch.nn.Module, folder: Path, step: int, loss: float) -> B
 
 def best_weights(folder: Path) -> BestWeights | None:
     """The best weights in a training folder; None when there are none yet, or the file's header is damaged."""
-    path = Path(folder) / "best" / "model.safetensors"
+    path = checks.path("folder", folder, "a training folder") / "best" / "model.safetensors"
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -178,6 +179,7 @@ def load_best(model: torch.nn.Module, folder: Path) -> BestWeights:
     Raises:
         PolyheadError: no validation has been done there yet, or the weights are damaged or another model's.
     """
+    checks.instance("model", model, torch.nn.Module, "a torch.nn.Module")
     best = best_weights(folder)
     if best is None:
         raise PolyheadError.of(str(folder), "no best/model.safetensors", "a training folder with a validation done")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import synthetic_tails
 
-from polyhead.studies.figure_style import inline, style, to_svg
+from polyhead.studies.figure_style import COLUMN, PAGE, inline, style, to_pdf, to_svg
 from polyhead.studies.heavy_tails.figures import all_figures
+from polyhead.studies.heavy_tails.marks import multiple_text
 from polyhead.studies.heavy_tails.results import collect
 from polyhead.studies.heavy_tails.score_figures import cdf_figure, score_figure
 from polyhead.studies.heavy_tails.summaries import Analysis, analyse
@@ -19,7 +20,7 @@ from polyhead.studies.pages import Picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 AXES = {
-    "figure1_sensitivity": "energy distance,",
+    "figure1_sensitivity": "change over its value at a_ref",
     "figure2_swap_post": "energy distance / noise floor",
     "figure3_inverse_post": "energy distance / noise floor",
     "figure4_densities": "density",
@@ -48,6 +49,10 @@ def words_of(svg: str) -> str:
     return " ".join("".join(text.itertext()) for text in ET.fromstring(svg).iter(f"{SVG}text"))
 
 
+def tips_of(svg: str) -> list[str]:
+    return [e.attrib["data-tip"] for e in ET.fromstring(svg.encode()).iter() if "data-tip" in e.attrib]
+
+
 def test_every_figure_with_numbers_is_vector_text_with_labelled_axes(figures: dict[str, Picture]) -> None:
     assert set(figures) == set(AXES)
     for name, label in AXES.items():
@@ -56,7 +61,16 @@ def test_every_figure_with_numbers_is_vector_text_with_labelled_axes(figures: di
         assert "mathdefault" not in words, name  # a log axis's labels are plain numbers
         assert "<image" not in figures[name].svg
         assert figures[name].caption
-        assert len(figures[name].svg) < 700_000, name
+        assert len(figures[name].svg) < 250_000, name
+        assert float(ET.fromstring(figures[name].svg.encode()).attrib["width"].removesuffix("pt")) / 72 in (
+            COLUMN,
+            PAGE,
+        )
+        assert all(7 <= float(size) <= 9 for size in re.findall(r"font: ([\d.]+)px", figures[name].svg)), name
+        assert figures[name].pdf.startswith(b"%PDF-")
+        assert b"/FontFile2" in figures[name].pdf
+        assert len(figures[name].pdf) < 150_000
+        assert tips_of(figures[name].svg), name
 
 
 def test_failed_models_are_named_where_they_are_absent(figures: dict[str, Picture]) -> None:
@@ -116,7 +130,9 @@ def test_figures_are_the_same_file_each_time_and_leave_matplotlib_as_it_was(
     with style():
         made = score_figure(paper_like, "sheared_swap", "pre")
         assert made is not None
-        assert to_svg(made[0]) == figures["figure8_swap_pre"].svg
+        known = figures["figure8_swap_pre"]
+        assert to_svg(made[0], made[1]) == known.svg
+        assert to_pdf(made[0], made[1]) == known.pdf
     assert dict(matplotlib.rcParams) == before
 
 
@@ -133,3 +149,54 @@ def test_inlined_figures_share_a_page_without_sharing_ids(figures: dict[str, Pic
     inlined = [inline(f.svg, name, f.title) for name, f in figures.items()]
     ids = [i for svg in inlined for i in re.findall(r'\bid="([^"]+)"', svg)]
     assert len(ids) == len(set(ids))
+
+
+def test_scores_say_their_multiple_its_interval_and_what_made_it(
+    paper_like: Analysis, figures: dict[str, Picture]
+) -> None:
+    told = tips_of(figures["figure8_swap_pre"].svg)
+    group = next(g for g in paper_like.settings if g.setting.task == ("sheared_swap", "mirrored_pareto", "none", "pre"))
+    score = group.scores[0]
+    known = score.multiples["median"]
+    where = f"{group.setting.heads}, seed {score.cell.seed}"
+    how = "95 % bootstrap over 32 trials, 199 resamples"
+    assert f"{where}\nmedian {multiple_text(known)} times the floor\n{how}" in told
+    assert any(tip.startswith("identity (the input itself)") for tip in told)
+    assert any("softmax, seed 1: collapse" in tip for tip in tips_of(figures["figure2_swap_post"].svg))
+
+
+def test_the_papers_multiples_are_a_layer_of_their_own(figures: dict[str, Picture]) -> None:
+    root = ET.fromstring(figures["figure8_swap_pre"].svg.encode())
+    layers = [e for e in root.iter() if e.get("class") == "published"]
+    theirs = [e.attrib["data-tip"] for layer in layers for e in layer.iter() if "data-tip" in e.attrib]
+    assert "softmax: 0.857 times the floor\npublished" in theirs
+    assert all(tip.endswith("published") for tip in theirs)
+    words = ["".join(e.itertext()) for layer in layers for e in layer.iter(f"{SVG}text")]
+    assert words == ["published"]  # the legend's entry goes with them
+
+
+def test_curves_say_values_that_can_be_checked(paper_like: Analysis, figures: dict[str, Picture]) -> None:
+    trials = paper_like.trials_of("sheared_swap", "mirrored_pareto")
+    assert trials is not None
+    told = tips_of(figures["figure10_swap_trials"].svg)
+    assert f"noise floor\n32 of 32 trials at or below {trials.floor.max():.3g}" in told
+    assert "linear_elu\ng(3) = 4" in tips_of(figures["figure6_functions"].svg)
+    assert "a* = 1.5 (reference)\nP(Z > 1) = 1" in tips_of(figures["figure7_splice"].svg)
+    assert any("energy distance, q0 = 0.9, N = 4096\na* = 1.5: relative change 0" in tip
+               for tip in tips_of(figures["figure1_sensitivity"].svg))  # fmt: skip
+    assert any(re.fullmatch(r"softmax, seed 1, step [\d,]+\nmedian training loss [\d.e-]+", tip)
+               for tip in tips_of(figures["figure13_training"].svg))  # fmt: skip
+    assert any("k/N = 5 %, 32 trials; no interval" in tip for tip in tips_of(figures["figure14_hill_swap"].svg))
+    assert any(tip.startswith("true tail index: ") for tip in tips_of(figures["hill_plots_swap"].svg))
+    assert any(tip.startswith("the model's output\n(") for tip in tips_of(figures["figure5_arrows"].svg))
+    assert sum("median (" in tip for tip in tips_of(figures["figure12_outputs"].svg)) == 3
+
+
+def test_the_dots_of_a_cloud_are_strokes_of_no_length(figures: dict[str, Picture]) -> None:
+    clouds = [
+        e.attrib["d"]
+        for e in ET.fromstring(figures["figure12_outputs"].svg.encode()).iter(f"{SVG}path")
+        if e.attrib["d"].count("M") > 50
+    ]
+    assert len(clouds) == 3
+    assert all(d.count("M") == d.count("L") for d in clouds)

@@ -15,6 +15,7 @@ from synthetic_tails import SMALL
 from polyhead.errors import PolyheadError
 from polyhead.studies.heavy_tails.page import write_report
 from polyhead.studies.heavy_tails.reporting import report
+from polyhead.studies.pages import MOST_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +37,14 @@ def test_the_page_opens_on_the_answer(written: tuple[Path, Page, str]) -> None:
 
 def test_the_page_needs_nothing_but_itself(written: tuple[Path, Page, str]) -> None:
     path, page, _ = written
-    assert path.stat().st_size < 4_000_000
-    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.elements}
-    for tag, attributes in page.elements:
-        for name in ("src", "href", "xlink:href", "action"):
-            value = attributes.get(name) or ""
-            assert "//" not in value or value.startswith("data:"), (tag, value)
-            if (tag, name) == ("a", "href"):
-                assert (path.parent / value).is_file(), value
-    assert "prefers-color-scheme: dark" in path.read_text()
+    assert path.stat().st_size < MOST_BYTES
+    page.needs_nothing_but_itself(path)
+    assert "color-scheme: light dark" in path.read_text()
 
 
 def test_every_table_and_figure_is_on_the_page_and_a_file(written: tuple[Path, Page, str]) -> None:
     path, page, _ = written
-    shown = {a["id"] for tag, a in page.elements if tag == "table" and "id" in a}
+    shown = {a["id"] for tag, a in page.elements if tag == "table" and "id" in a} - {"cells"}
     files = {p.stem for p in (path.parent / "tables").glob("*.csv")}
     assert shown == files == {p.stem for p in (path.parent / "tables").glob("*.tex")}
     assert {"findings", "table1_functions", "table2_identifiability", "table3_settings", "table4_cost", "table5_median",
@@ -63,7 +58,7 @@ def test_every_table_and_figure_is_on_the_page_and_a_file(written: tuple[Path, P
 def test_bold_and_failed_cells_are_marked(written: tuple[Path, Page, str]) -> None:
     marks = [a.get("class") for tag, a in written[1].elements if tag == "td"]
     assert "failed" in marks
-    assert "bold theirs" in marks
+    assert any((mark or "").startswith("bold theirs") for mark in marks)
 
 
 def test_command_environment_and_configuration_are_on_the_page(written: tuple[Path, Page, str]) -> None:
@@ -82,7 +77,8 @@ def test_missing_cells_are_listed_and_hostile_text_stays_text(tmp_path: Path) ->
     (second.folder(tmp_path) / "failed.json").write_text(json.dumps({"reason": hostile}))
     study = synthetic_tails.mapping(config) | {"name": "<u>x</u>", "note": "</style><script>y</script>"}
     page = Page(write_report(tmp_path, config.cells(), study, resamples=9))
-    assert not {"script", "u"} & {tag for tag, _ in page.elements}
+    assert "u" not in {tag for tag, _ in page.elements}
+    assert len(page.scripts) == 4  # ours
     assert "Partial report: 1 of 4 models finished." in page.text
     assert f"failed: {hostile}" in page.text
     assert "seed 2: not run yet" in page.text

@@ -109,7 +109,7 @@ def test_the_study_file_says_what_it_would_do(capsys: pytest.CaptureFixture[str]
 def test_a_missing_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", str(STUDY)]) == 2
-    assert "got texts/letters, expected demo:NAME, hub:NAME, or an existing file or folder" in capsys.readouterr().err
+    assert "corpus: got texts/letters, which does not exist, expected demo:NAME" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("texts")

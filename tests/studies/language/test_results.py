@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from polyhead.errors import PolyheadError
+from polyhead.studies.language.diverged import diverged_note
 from polyhead.studies.language.results import VALIDATION, collect, loss_curve, paired
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -78,6 +79,28 @@ def test_a_diverged_cell_is_nan_and_said_to_have_diverged(tmp_path: Path) -> Non
     assert math.isnan(results.wide("code").loc[42, "0:4"])
     assert "code" in results.unwell[0].problem
     assert paired(results.wide("code")).columns.tolist() == list(LABELS[:4])
+
+
+def test_a_cell_whose_training_diverged_is_a_result_without_scores(tmp_path: Path) -> None:
+    """The others of its seed stay comparable: only how they began must be the same."""
+    cells = grid((42, 1005))
+    broke = {"status": "diverged", "divergence": {"step": 7, "what": "loss nan"}, "validation": {}, "domains": {}}
+    cells[0] |= {**broke, "head_statistics": {}, "batch_stream_sha256": "e" * 64, "steps": 6, "tokens_seen": 3072}
+    results = collect(tmp_path, cells, study())
+    assert [cell.name for cell in results.diverged] == ["4:0 seed 42"]
+    assert (len(results.finished), len(results.cells)) == (9, 10)
+    assert [cell.problem for cell in results.unwell] == ["diverged at step 7: loss nan"]
+    assert paired(results.wide(VALIDATION)).index.tolist() == [1005]
+    (note,) = diverged_note(results)
+    assert note.startswith("Diverged, without a score: 4:0 seed 42 (step 7)")
+    cells[0]["initial_weights_sha256"] = "f" * 64
+    with pytest.raises(PolyheadError, match="not paired: initial_weights_sha256"):
+        collect(tmp_path, cells, study())
+    for values in cells:
+        values |= {**broke, "head_statistics": {}}
+    cells[0]["initial_weights_sha256"] = cells[1]["initial_weights_sha256"]
+    nothing = collect(tmp_path, cells, study())
+    assert (nothing.finished, nothing.domains, len(paired(nothing.wide(VALIDATION)))) == ((), (), 0)
 
 
 @pytest.mark.parametrize("key", ["initial_weights_sha256", "batch_stream_sha256", "steps", "tokens_seen"])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
@@ -171,14 +174,118 @@ def test_a_killed_cell_is_named_and_the_rest_goes_on(micro_study: Path, tmp_path
     assert "killed by SIGKILL" in (folder / "report" / "index.html").read_text()
 
 
-def test_a_study_whose_every_cell_diverges_says_so(
+# --- cells that diverge ----------------------------------------------------------------------------------------------
+
+
+def test_a_study_whose_every_cell_diverges_says_so_and_does_not_try_again(
     micro_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
     options = ["--set", "training.learning_rate=1e38", "--set", "seeds=[1]", "--set", "heads=[softmax]"]
-    assert cli.main(["run", str(micro_study), "--out", str(folder), "--jobs", "1", *options]) == 2
-    assert "every cell failed; the first because: training:" in capsys.readouterr().err
-    assert "expected finite numbers" in json.loads((folder / "cells/2-0-seed1/failed.json").read_text())["reason"]
+    run = ["run", str(micro_study), "--out", str(folder), "--jobs", "1", *options]
+    assert cli.main(run) == 0
+    printed = capsys.readouterr()
+    assert "2-0-seed1 done after" in printed.out
+    assert "diverged at step 1 (weights " in printed.out
+    assert printed.out.splitlines()[-1] == str(folder / "report" / "index.html")
+    assert printed.err == ""
+    cell = folder / "cells" / "2-0-seed1"
+    assert not (cell / "failed.json").exists()
+
+    result = json.loads((cell / "result.json").read_text())
+    kept = json.loads((cell / "divergence" / "failure.json").read_text())
+    assert (result["status"], result["steps"], result["tokens_seen"], result["validation"]) == ("diverged", 0, 0, {})
+    assert result["divergence"] == {"step": 1, "what": kept["what"], "checkpoint": None, "kept": "divergence"}
+    assert [(entry["step"], math.isfinite(float(entry["gradient_norm"]))) for entry in kept["recent"]] == [(1, True)]
+
+    before = {path: path.read_bytes() for path in cell.rglob("*") if path.is_file()}
+    assert cli.main(run) == 0
+    assert "All 1 cells are done." in capsys.readouterr().out
+    assert cli.main(["train", str(folder / "study.yaml"), "--replay", str(cell)]) == 2
+    assert f"training: got {kept['what']} at step 1, expected finite numbers" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in cell.rglob("*") if path.is_file()}
+
+
+def test_one_cell_diverges_and_the_others_are_compared_without_its_seed(
+    micro_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, three = tmp_path / "run", ("seeds=[1, 2, 3]",)
+    config = kinds.load(micro_study, three)
+    wild = next(cell for cell in config.cells() if cell.name == "1-1-seed2")
+    usual = language_study.LanguageTask.loss
+
+    def loss(self: Any, model: torch.nn.Module, batch: Any) -> Any:
+        total, count = usual(self, model, batch)
+        overflows = model.training and torch.equal(batch["input_ids"], fifth["input_ids"])
+        return total * (math.inf if overflows else 1.0), count
+
+    grid.open_folder(folder, config)
+    preparation.prepare(config, folder, quiet)
+    texts = preparation.open_texts(folder, config)
+    fifth = language_study.TokenWindows(texts.train, 16, 2, wild.seed, 1).batch(4, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(language_study.LanguageTask, "loss", loss)
+        language_study.run_cell(config, folder, wild, Relay(quiet), quiet)
+    result = numbers(folder)[wild.name]
+    assert result["headline"].startswith("diverged at step 5 (loss inf")
+    assert (result["steps"], result["tokens_seen"], result["best_step"]) == (4, 4 * 2 * 16, 3)
+    assert result["divergence"]["checkpoint"] == "checkpoints/step-00000004"
+    kept = json.loads((wild.folder(folder) / "divergence" / "failure.json").read_text())
+    assert len(kept["gradient_norms"]) > 10
+    assert not all(math.isfinite(float(norm)) for norm in kept["gradient_norms"].values())
+    assert (wild.folder(folder) / result["divergence"]["checkpoint"] / "model.safetensors").exists()
+    assert grid.result(folder, wild, config) is not None
+
+    arguments = ["run", str(micro_study), "--out", str(folder), "--jobs", "2", "--set", three[0]]
+    assert cli.main(arguments) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "5 of 6 cells to do" in printed, "a diverged cell is not tried again"
+    assert f"1:1 seed 2: diverged at step 5: {result['divergence']['what']}" in printed
+    assert "1 of 6 models diverged and so has no score: 1:1 seed 2 (step 5)." in printed
+    assert "Comparisons leave out the whole of seed 2" in printed
+    page = " ".join((folder / "report" / "index.html").read_text().split())
+    assert "Some models diverged: 5 of 6 cells finished" in page
+    assert "Diverged, without a score: 1:1 seed 2 (step 5); comparisons leave out the whole of such a seed." in page
+    table = pd.read_csv(folder / "report" / "tables" / "table1_validation.csv").set_index("label")
+    assert table.loc["1:1", "seeds"] == table.loc["2:0", "seeds"] == 2
+    both = [numbers(folder)[f"2-0-seed{seed}"]["validation"]["loss"] for seed in (1, 3)]
+    assert table.loc["2:0", "loss_mean"] == pytest.approx(np.mean(both))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(language_study.LanguageTask, "loss", loss)
+        assert cli.main(["train", str(folder / "study.yaml"), "--replay", str(wild.folder(folder))]) == 2
+        error = capsys.readouterr().err
+    assert f"got {result['divergence']['what']} at step 5, expected finite numbers" in error
+    assert str(wild.folder(folder) / "checkpoints" / "step-00000004") in error
+    assert cli.main(["train", str(folder / "study.yaml"), "--replay", str(wild.folder(folder))]) == 0
+    assert "nothing failed this time" in capsys.readouterr().out
+    for option, value in (("--heads", "sigmoid"), ("--seed", "2"), ("--out", "elsewhere")):
+        replay = ["train", str(folder / "study.yaml"), "--replay", str(wild.folder(folder)), option, value]
+        assert cli.main(replay) == 2
+        assert f"{option}: got " in capsys.readouterr().err
+    assert cli.main(["train", str(micro_study), *replay[2:4], "--set", "training.steps=7"]) == 2
+    assert "another study (training.steps differ)" in capsys.readouterr().err
+
+
+def test_train_of_a_model_that_diverges_says_where(
+    micro_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    arguments = ["train", str(micro_study), "--out", str(folder), "--set", "training.learning_rate=1e38"]
+    for _ in range(2):  # the second finds it done
+        assert cli.main(arguments) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[-1] == str(folder / "cells" / "2-0-seed1")
+        assert lines[-2].startswith("2:0: diverged at step 1 (weights ")
+    assert cli.main(["evaluate", str(folder), "--text", str(tmp_path / "near.txt")]) == 2
+    assert "expected a trained cell" in capsys.readouterr().err
+
+
+def test_a_score_that_is_not_finite_is_printed() -> None:
+    console = Console(width=100, record=True, quiet=False, file=io.StringIO())
+    score = {"perplexity": None, "bits_per_byte": 3.25}
+    language_study.print_result({"validation": score, "domains": {"[b]x": score}}, console)
+    assert "[b]x                 perplexity        nan   3.250 bits/byte" in console.file.getvalue()
 
 
 @pytest.fixture(scope="module")

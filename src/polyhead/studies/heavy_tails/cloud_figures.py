@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
-from polyhead.studies.figure_style import FOREGROUND, colours, new_figure
+from polyhead.studies.figure_style import CLOUD, COLUMN, FOREGROUND, PAGE, colours, new_figure
+from polyhead.studies.figure_tips import point_tips
 from polyhead.studies.heavy_tails.looks import Made, plain_ticks
 from polyhead.studies.heavy_tails.marks import NORMS
 from polyhead.studies.heavy_tails.results import Array, Setting
@@ -32,11 +35,11 @@ def arrows_figure(analysis: Analysis) -> Made | None:
     reach = float(np.quantile(np.abs(start - centre).max(axis=1), _SHARE))
     inside = np.flatnonzero(np.abs(start - centre).max(axis=1) <= reach)
     chosen = np.random.default_rng(0).choice(inside, min(_ARROWS, len(inside)), replace=False)
-    figure = new_figure(7.6, 4.5)
+    figure = new_figure(PAGE, 3.7)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     goals = (("the model's output", end), ("the closed form: coordinates exchanged", start[:, ::-1]))
     for axes, (title, goal) in zip(panels, goals, strict=True):
-        _draw_arrows(axes, start[chosen], goal[chosen])
+        _draw_arrows(axes, start[chosen], goal[chosen], title.partition(":")[0])
         axes.set(title=title, xlabel="coordinate 0", xlim=(centre[0] - 1.15 * reach, centre[0] + 1.15 * reach))
         axes.set(ylim=(centre[1] - 1.15 * reach, centre[1] + 1.15 * reach), box_aspect=1)
     panels[0].set_ylabel("coordinate 1")
@@ -52,13 +55,19 @@ def arrows_figure(analysis: Analysis) -> Made | None:
     return figure, "Figure 5. The transport a model realises", caption
 
 
-def _draw_arrows(axes: Axes, start: Array, end: Array) -> None:
+def _draw_arrows(axes: Axes, start: Array, end: Array, what: str) -> None:
     move = end - start
     axes.quiver(
         start[:, 0], start[:, 1], move[:, 0], move[:, 1], angles="xy", scale_units="xy", scale=1, width=0.0032,
         color=colours(2)[0], alpha=0.75,
     )  # fmt: skip
     axes.plot(start[:, 0], start[:, 1], ".", color=FOREGROUND, markersize=2)
+    texts = [f"{what}\n({_two(a)}) → ({_two(b)})" for a, b in zip(start, end, strict=True)]
+    point_tips(axes, start[:, 0], start[:, 1], texts)
+
+
+def _two(point: Array) -> str:
+    return ", ".join(f"{x:.3g}".replace("-", "\N{MINUS SIGN}") for x in point)
 
 
 def outputs_figure(analysis: Analysis) -> Made | None:
@@ -72,10 +81,11 @@ def outputs_figure(analysis: Analysis) -> Made | None:
     for (score, arrays), colour in zip(shown, colours(2)[::-1], strict=False):
         words = f"{score.cell.setting.heads}, seed {score.cell.seed}{f': {score.mark}' if score.mark else ''}"
         clouds.append((words, arrays["output"][0], colour))
-    figure = new_figure(3.1 * len(clouds), 3.3)
+    figure = new_figure(PAGE if len(clouds) > 1 else COLUMN, 2.6)
     panels = figure.subplots(1, len(clouds), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (title, cloud, colour) in zip(panels, clouds, strict=True):
         _draw_cloud(axes, cloud, colour, title)
+        _say_cloud(axes, cloud, title)
     panels[0].set_ylabel("coordinate 1")
     _point_at_spot(figure, panels, clouds)
     dots = min(_DOTS, len(clouds[0][1]))
@@ -90,10 +100,36 @@ def outputs_figure(analysis: Analysis) -> Made | None:
 def _draw_cloud(axes: Axes, cloud: Array, colour: str, title: str) -> None:
     finite = cloud[np.isfinite(cloud).all(axis=1)]
     chosen = np.random.default_rng(0).choice(len(finite), min(_DOTS, len(finite)), replace=False)
-    axes.plot(finite[chosen, 0], finite[chosen, 1], ".", color=colour, markersize=1.8, alpha=0.6)
+    shown = PathPatch(_dots(finite[chosen]), edgecolor=colour, facecolor="none", linewidth=1.2, alpha=0.7)
+    shown.set(capstyle="round", label=CLOUD)
+    axes.add_patch(shown)
+    axes.update_datalim(finite[chosen])
     axes.set(title=title, xlabel="coordinate 0", xscale="symlog", yscale="symlog")
+    axes.autoscale_view()
     plain_ticks(axes.xaxis)
     plain_ticks(axes.yaxis)
+
+
+def _dots(points: Array) -> Path:
+    """Points as one path of strokes of no length, a tenth of the size of as many markers."""
+    codes = np.tile([Path.MOVETO, Path.LINETO], len(points))
+    path = Path(np.repeat(points, 2, axis=0), codes)
+    path.should_simplify = False  # simplified, they would be gone
+    return path
+
+
+def _say_cloud(axes: Axes, cloud: Array, title: str) -> None:
+    finite = cloud[np.isfinite(cloud).all(axis=1)]
+    if len(finite) == 0:
+        return
+    middle, low, high = np.quantile(finite, [0.5, 0.05, 0.95], axis=0)
+    # in the middle, and where the bulk ends along each coordinate
+    places = [middle, (low[0], middle[1]), (high[0], middle[1]), (middle[0], low[1]), (middle[0], high[1])]
+    names = [(part, i) for i in (0, 1) for part in (("5 %", low), ("95 %", high))]
+    quantiles = [f"{part} quantile of coordinate {i}: {_two(values[[i]])}" for (part, values), i in names]
+    texts = [f"median ({_two(middle)}), {len(finite)} points", *quantiles]
+    at = np.array(places)
+    point_tips(axes, at[:, 0], at[:, 1], [f"{title}\n{text}" for text in texts])
 
 
 def _point_at_spot(figure: Figure, panels: Array, clouds: list[tuple[str, Array, str]]) -> None:

@@ -1,10 +1,10 @@
-"""Every figure of a heavy-tail report, by name, each as SVG with a caption that says what made it."""
+"""Every figure of a heavy-tail report, by name, each as SVG and PDF with a caption that says what made it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyhead.studies.figure_style import style, to_svg
+from polyhead.studies.figure_style import style, to_pdf, to_svg
 from polyhead.studies.heavy_tails.cloud_figures import arrows_figure, outputs_figure
 from polyhead.studies.heavy_tails.hill_figures import hill_errors_figure, hill_plots_figure
 from polyhead.studies.heavy_tails.looks import Made
@@ -56,5 +56,5 @@ def all_figures(analysis: Analysis) -> dict[str, Picture]:
             made = make(analysis)
             if made is not None:
                 figure, title, caption = made
-                pictures[name] = Picture(name, title, caption, to_svg(figure))
+                pictures[name] = Picture(name, title, caption, to_svg(figure, title), to_pdf(figure, title))
     return pictures

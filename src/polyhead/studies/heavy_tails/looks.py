@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -13,15 +15,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from polyhead.functions import attention_functions
-from polyhead.studies.figure_style import colours, markers
+from polyhead.studies.figure_style import QUIET, colours, legend_above, line_styles, markers
+from polyhead.studies.figure_tips import along, point_tips
 from polyhead.studies.heavy_tails import published
 from polyhead.studies.heavy_tails.summaries import Analysis
 
 __all__ = [
+    "NOT_RUN",
     "Made",
+    "curve_tips",
     "function_names",
     "functions_of",
-    "legend_above",
+    "legend_of",
+    "lines_of",
     "looks",
     "name_failure",
     "ordered",
@@ -34,7 +40,7 @@ Made = tuple[Figure, str, str]
 
 _FIXED = dict(zip(published.FUNCTIONS, zip(colours(4)[::-1], markers(4), strict=True), strict=True))
 # softmax in the warm colour, as in the paper
-_SPARE = ("#7a6fd0", "#6b7280", "#b5679a", "#3a9bdc")
+_SPARE = ("#a54b3c", "#7878ff", "#1ea578", "#4b6969")
 
 
 def looks(heads: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -63,27 +69,49 @@ def functions_of(analysis: Analysis) -> dict[str, tuple[str, str]]:
     return looks(group.setting.heads for group in analysis.settings)
 
 
-def legend_above(figure: Figure, known: dict[str, tuple[str, str]], *extra: Line2D, lines: bool = False) -> None:
-    """One legend for all panels, above them."""
-    style = "-" if lines else "none"
+def lines_of(heads: Iterable[str]) -> dict[str, Any]:
+    """Head mix -> how its line is drawn, so that colour is never the only difference."""
+    names = ordered(heads)
+    fixed = dict(zip(published.FUNCTIONS, line_styles(4), strict=True))
+    others = [name for name in names if name not in fixed]
+    return fixed | dict(zip(others, line_styles(4 + len(others))[4:], strict=True))
+
+
+def legend_of(figure: Figure, known: dict[str, tuple[str, str]], *extra: Line2D, lines: bool = False) -> None:
+    """One legend for all panels, above them: markers, or lines as `lines_of` has them."""
+    strokes = lines_of(known) if lines else {}
     handles = [
-        Line2D([], [], color=colour, marker="" if lines else marker, linestyle=style, label=name)
+        Line2D([], [], color=colour, marker="" if lines else marker, linestyle=strokes.get(name, "none"), label=name)
         for name, (colour, marker) in known.items()
     ]
-    figure.legend(handles=[*handles, *extra], loc="outside upper center", ncols=min(6, len(handles) + len(extra)))
+    legend_above(figure, [*handles, *extra])
+
+
+def curve_tips(axes: Axes, x: npt.ArrayLike, y: npt.ArrayLike, places: int, say: Callable[[float, float], str]) -> None:
+    """Tips at about `places` points of a curve, each put into words by `say`."""
+    across, up = (np.asarray(a, dtype=np.float64) for a in (x, y))
+    told = along(len(across), places)
+    texts = [say(float(a), float(b)) for a, b in zip(across[told], up[told], strict=True)]
+    point_tips(axes, across[told], up[told], texts)
 
 
 def write_in(axes: Axes, words: Sequence[str]) -> None:
-    """A few lines in the corner of a panel, for what is absent from it."""
+    """A few lines where a panel is emptiest, for what is absent from it."""
     if words:
-        axes.text(0.02, 0.97, "\n".join(words), transform=axes.transAxes, ha="left", va="top", fontsize=7.5)
+        nothing = [Line2D([], [], linestyle="none") for _ in words]
+        axes.legend(nothing, list(words), loc="best", handlelength=0, handletextpad=0, fontsize=7, labelspacing=0.2)
 
 
 def name_failure(axes: Axes, row: float, words: str) -> None:
     """What became of a row's failed models, at the right end just above its markers."""
     if words:
-        place: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 7.5, "color": "#d55e00"}
-        axes.text(0.99, row - 0.43, words, transform=axes.get_yaxis_transform(), **place)
+        colour = QUIET if words == NOT_RUN else "#d55e00"
+        place: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 7, "color": colour}
+        axes.text(0.99, row - 0.45, words, transform=axes.get_yaxis_transform(), **place)
+
+
+NOT_RUN = "not run"
+"""Stands where a study has no cell of a setting."""
 
 
 def plain_ticks(axis: Axis) -> None:

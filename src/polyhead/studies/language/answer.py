@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from polyhead.studies.display import interval_text
 from polyhead.studies.language.analysis import SEPARATED, Analysis
+from polyhead.studies.language.diverged import diverged_sentences
 from polyhead.studies.language.results import VALIDATION
 from polyhead.studies.statistics import FEWEST_SEEDS
 
@@ -15,12 +16,17 @@ _FEW_DOMAINS = 4  # so many domains or fewer are spoken of one by one
 
 
 def answer(analysis: Analysis) -> tuple[str, ...]:
-    """Two or three sentences, the first of which stands alone."""
+    """A few sentences, the first of which stands alone."""
+    return (*_compared(analysis), *diverged_sentences(analysis.results))
+
+
+def _compared(analysis: Analysis) -> tuple[str, ...]:
     results, seeds = analysis.results, analysis.complete_seeds
     if len(results.labels) < 2:
         return (f"One head mix, {results.labels[0]}, so there is nothing to compare it with.",)
     if seeds == 0:
-        return ("No seed has all its ratios yet, so there is nothing to compare.",)
+        yet = "the score of every ratio" if results.diverged else "all its ratios yet"
+        return (f"No seed has {yet}, so there is nothing to compare.",)
     if seeds < FEWEST_SEEDS:
         count = "1 seed" if seeds == 1 else f"{seeds} seeds"
         first = f"This run shows the mechanics, not evidence: with {count} a difference between ratios cannot be told "

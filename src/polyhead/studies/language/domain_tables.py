@@ -11,15 +11,16 @@ import pandas as pd
 from polyhead.studies.display import DASH, Entry, Mark, Table, interval_text, mean_text, p_text, signed
 from polyhead.studies.language import published
 from polyhead.studies.language.analysis import Analysis
+from polyhead.studies.language.diverged import diverged_note
 from polyhead.studies.language.results import VALIDATION, Results, paired
 from polyhead.studies.statistics import FEWEST_SEEDS, stars
 
 __all__ = [
     "INTERVAL",
+    "caveats",
     "differences_table",
     "domains_table",
     "fairest",
-    "few_seeds",
     "how",
     "other_scores_tables",
     "published_domains_table",
@@ -41,11 +42,12 @@ def fairest(wide: pd.DataFrame) -> pd.DataFrame:
     return complete.reindex(columns=wide.columns) if len(complete) else wide
 
 
-def few_seeds(analysis: Analysis) -> tuple[str, ...]:
-    """The note that stands below tables of fewer than three seeds."""
+def caveats(analysis: Analysis) -> tuple[str, ...]:
+    """The notes that stand below tables of fewer than three seeds, or from which diverged cells are left out."""
+    diverged = diverged_note(analysis.results)
     if analysis.complete_seeds >= FEWEST_SEEDS:
-        return ()
-    return (f"Fewer than {FEWEST_SEEDS} complete seeds: no stars, and nothing here is evidence.",)
+        return diverged
+    return (f"Fewer than {FEWEST_SEEDS} complete seeds: no stars, and nothing here is evidence.", *diverged)
 
 
 def domains_table(analysis: Analysis) -> Table:
@@ -79,7 +81,7 @@ def domains_table(analysis: Analysis) -> Table:
         rows=tuple(rows),
         footer=tuple(counts),
         data=pd.DataFrame(data),
-        notes=few_seeds(analysis),
+        notes=caveats(analysis),
     )
 
 
@@ -159,7 +161,7 @@ def tests_table(analysis: Analysis) -> Table:
         data=pd.DataFrame(data),
         notes=(
             "Separated: Holm p below 0.05. Not separated does not mean equal: no margin of equivalence was set.",
-            *few_seeds(analysis),
+            *caveats(analysis),
         ),
     )
 
@@ -193,7 +195,7 @@ def verdicts_table(analysis: Analysis) -> Table:
         notes=(
             "Not separated does not mean equal. The table of worst against best asks less, whether the mixes differ at "
             "all, and so can say yes where no single pair is separated here.",
-            *few_seeds(analysis),
+            *caveats(analysis),
         ),
     )
 
@@ -232,7 +234,7 @@ def differences_table(analysis: Analysis) -> Table:
         columns=("Domain", "Seeds", *others),
         rows=tuple(rows),
         data=pd.DataFrame(data),
-        notes=few_seeds(analysis),
+        notes=caveats(analysis),
     )
 
 
@@ -301,4 +303,5 @@ def _other_score_table(analysis: Analysis, value: str, title: str) -> Table | No
         columns=("Domain", "Seeds", *results.labels),
         rows=tuple(rows),
         data=pd.DataFrame(data),
+        notes=diverged_note(results),
     )

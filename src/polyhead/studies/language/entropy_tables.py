@@ -9,6 +9,7 @@ import pandas as pd
 
 from polyhead.studies.display import DASH, Entry, Table, interval_text, mean_text, p_text, signed
 from polyhead.studies.language import published
+from polyhead.studies.language.diverged import diverged_note
 from polyhead.studies.language.results import Results
 from polyhead.studies.statistics import FEWEST_SEEDS, PairedTest, paired_test, stars
 
@@ -85,7 +86,10 @@ def entropy_changes_table(results: Results) -> Table:
         columns=("Transition", *columns),
         rows=tuple(rows),
         data=pd.DataFrame(data),
-        notes=("Entropy says nothing of a head that is switched off: read it with the row mass and dead heads.",),
+        notes=(
+            "Entropy says nothing of a head that is switched off: read it with the row mass and dead heads.",
+            *diverged_note(results),
+        ),
         published=frozenset(range(3, 3 * len(types) + 1, 3)),
     )
 
@@ -132,4 +136,5 @@ def entropy_levels_table(results: Results) -> Table:
         columns=("Ratio", "Heads", "Seeds", "Entropy", "Entropy, live heads", "Row mass", "Dead heads"),
         rows=tuple(rows),
         data=pd.DataFrame(data),
+        notes=diverged_note(results),
     )

@@ -44,7 +44,7 @@ _SECTIONS: tuple[Section, ...] = (
         "Entropy of the attention weights, and whether a head attends at all.",
         (
             (("table3_entropy_changes",), ("table3_entropy_changes",), ()),
-            (("table3_entropy_levels",), ("figure2_entropy_by_layer",), ()),
+            (("table3_entropy_levels",), ("figure2_entropy_by_layer", "figure2_entropy_by_head"), ()),
         ),
     ),
     ("Training", "", (((), ("training_curves",), ()),)),

@@ -31,7 +31,8 @@ class CellResult:
 
     Attributes:
         values: the content of result.json; None when the cell is missing or failed.
-        problem: one line, e.g. "not run yet", "failed: NaN loss at step 12"; empty when all is well.
+        problem: one line, e.g. "not run yet", "failed: out of memory", "diverged at step 12: loss nan"; empty when all
+            is well.
         metrics: its metrics.jsonl, where there is one.
     """
 
@@ -46,6 +47,11 @@ class CellResult:
     def name(self) -> str:
         """For messages: ``9:3 seed 42``."""
         return f"{self.label} seed {self.seed}"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its training ended in NaN or infinity: a result, but one without scores."""
+        return self.values is not None and self.values.get("status") == "diverged"
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,13 @@ class Results:
 
     @property
     def finished(self) -> tuple[CellResult, ...]:
-        """Cells with a result."""
-        return tuple(cell for cell in self.cells if cell.values is not None)
+        """Cells with scores."""
+        return tuple(cell for cell in self.cells if cell.values is not None and not cell.diverged)
+
+    @property
+    def diverged(self) -> tuple[CellResult, ...]:
+        """Cells whose training diverged; they have no scores, so that their seeds drop out of comparisons."""
+        return tuple(cell for cell in self.cells if cell.diverged)
 
     @property
     def unwell(self) -> tuple[CellResult, ...]:
@@ -96,7 +107,7 @@ class Results:
         if (domain, value) not in self._wide:  # asked for many times over, by every table and figure
             rows = self.scores[self.scores["domain"] == domain]
             pivot = rows.pivot(index="seed", columns="label", values=value)
-            self._wide[domain, value] = pivot.reindex(self.seeds, columns=self.labels)
+            self._wide[domain, value] = pivot.reindex(self.seeds, columns=self.labels).astype(float)
         return self._wide[domain, value].copy()
 
 
@@ -106,8 +117,9 @@ def paired(wide: pd.DataFrame) -> pd.DataFrame:
     Ratios without any finite value are left out; then only seeds that have all remaining ratios count. The result may
     have no rows: then nothing can be compared yet.
     """
-    finite = wide.where(wide.abs() < math.inf)
-    return finite.dropna(axis=1, how="all").dropna(axis=0, how="any")
+    finite = wide.where(wide.abs() < math.inf).dropna(axis=1, how="all")
+    # without a column no row has anything missing
+    return finite.dropna(axis=0, how="any") if len(finite.columns) else finite.iloc[:0]
 
 
 def collect(folder: Path, cells: Iterable[Any] | None, study: Mapping[str, Any]) -> Results:
@@ -131,10 +143,11 @@ def collect(folder: Path, cells: Iterable[Any] | None, study: Mapping[str, Any])
             cell = CellResult(cell.heads, cell.label, cell.seed, cell.values, cell.problem, known.metrics)
         found[cell.label, cell.seed] = cell
     ordered = _ordered(found, study)
-    finished = [cell for cell in ordered if cell.values is not None]
-    if not finished:
+    done = [cell for cell in ordered if cell.values is not None]
+    if not done:
         raise PolyheadError.of(str(folder), "no finished cell", "at least one", "run the study first")
-    check_pairing(finished)
+    check_pairing(done)
+    finished = [cell for cell in done if not cell.diverged]
     domains = dict.fromkeys(name for cell in finished for name in (cell.values or {})["domains"])
     return Results(
         cells=tuple(ordered),
@@ -147,23 +160,27 @@ def collect(folder: Path, cells: Iterable[Any] | None, study: Mapping[str, Any])
 
 
 def check_pairing(cells: Sequence[CellResult]) -> None:
-    """Refuse cells that would be compared without being comparable; call with finished cells.
+    """Refuse cells that would be compared without being comparable; call with finished and diverged cells.
+
+    A diverged cell must have begun like the others of its seed; it is not compared, so nothing else must agree.
 
     Raises:
         PolyheadError: names the two cells of a seed that differ in initial weights, batch stream, steps or tokens
             seen, or were scored on different tokens, documents or protocol.
     """
     first_of: dict[int, CellResult] = {}
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: cell.diverged):  # stable: one with scores is the first, if there is one
         first = first_of.setdefault(cell.seed, cell)
         assert cell.values is not None
         assert first.values is not None
-        for key in _SAME_IN_A_SEED:
+        for key in _SAME_IN_A_SEED[:1] if cell.diverged else _SAME_IN_A_SEED:
             if key.endswith("sha256") and not cell.values.get(key):
                 raise PolyheadError(
                     f"cell {cell.name}: no {key} in its result, so its pairing is unproven; run it again"
                 )
             _check_same(key, first, cell, first.values.get(key), cell.values.get(key))
+        if cell.diverged:
+            continue
         for domain, scored in {VALIDATION: cell.values["validation"], **cell.values["domains"]}.items():
             other = first.values["validation"] if domain == VALIDATION else first.values["domains"].get(domain)
             for key in _SAME_PER_DOMAIN if other is not None else ():
@@ -203,14 +220,21 @@ def _from_mapping(values: Any, where: str, home: Path | None = None) -> CellResu
     if not isinstance(values, Mapping) or values.get("format") != 1 or any(key not in values for key in needed):
         do = "delete it and run the study again"
         raise PolyheadError.of(where, "not a result of format 1", f"a result with {', '.join(needed)}", do)
-    scored = {VALIDATION: values["validation"], **values["domains"]}
-    diverged = [name for name, score in scored.items() if not _finite(score.get("perplexity"))]
-    problem = f"diverged: no finite perplexity on {', '.join(diverged)}" if diverged else ""
     metrics = home / str(values.get("metrics", "metrics.jsonl")) if home else None
     exists = metrics is not None and metrics.exists()
     return CellResult(
-        values["heads"], values["label"], int(values["seed"]), values, problem, metrics if exists else None
+        values["heads"], values["label"], int(values["seed"]), values, _problem(values), metrics if exists else None
     )
+
+
+def _problem(values: Mapping[str, Any]) -> str:
+    """One line about a result that has no scores, or not all of them."""
+    if values.get("status") == "diverged":  # a result without a status was finished
+        broke = values.get("divergence") or {}
+        return f"diverged at step {broke.get('step', 'unknown')}: {broke.get('what', 'unknown')}"
+    scored = {VALIDATION: values["validation"], **values["domains"]}
+    diverged = [name for name, score in scored.items() if not _finite(score.get("perplexity"))]
+    return f"diverged: no finite perplexity on {', '.join(diverged)}" if diverged else ""
 
 
 def _ordered(found: Mapping[tuple[str, int], CellResult], study: Mapping[str, Any]) -> list[CellResult]:
@@ -241,6 +265,12 @@ def _size(study: Mapping[str, Any], found: Mapping[tuple[str, int], CellResult])
     raise PolyheadError.of("study", what, "the numbers of layers and heads", do)
 
 
+_SCORES = (
+    "domain", "label", "seed", "perplexity", "log_perplexity", "bits_per_byte", "perplexity_without_whitespace",
+    "tokens", "documents", "low", "high", "protocol",
+)  # fmt: skip
+
+
 def _scores(cells: Sequence[CellResult]) -> pd.DataFrame:
     rows = []
     for cell in cells:
@@ -267,7 +297,7 @@ def _scores(cells: Sequence[CellResult]) -> pd.DataFrame:
                     "protocol": score.get("protocol"),
                 }
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(_SCORES))
 
 
 def _head_rows(cells: Sequence[CellResult]) -> pd.DataFrame:

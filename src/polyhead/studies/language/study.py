@@ -1,11 +1,13 @@
 """One cell of the language study: a GPT-2 with a head mix, trained under a seed, measured in and out of distribution.
 
 Paired by construction: the seed alone decides the initial weights and the order of the batches, so the cells of a seed
-differ in their heads and in nothing else. Both are hashed into result.json, and the report checks them.
+differ in their heads and in nothing else. Both are hashed into result.json, and the report checks them. A run that
+breaks off (NaN or infinity) is a result too: one without scores, which is not tried again.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 
 import polyhead
 from polyhead import huggingface
+from polyhead.errors import NotFiniteError
 from polyhead.files import atomic_path, write_json, write_text
 from polyhead.language import head_statistics
 from polyhead.language.scoring import Perplexity, perplexity
@@ -30,7 +33,7 @@ from polyhead.studies.kinds import Say
 from polyhead.studies.language.config import LanguageStudyConfig
 from polyhead.studies.language.plan import print_plan
 from polyhead.studies.language.preparation import StudyTexts, open_texts, prepare
-from polyhead.training import TokenWindows, TrainingResult, divergence, load_best
+from polyhead.training import DivergenceError, TokenWindows, TrainingResult, divergence, load_best
 from polyhead.training import train as train_model
 from polyhead.training.progress import ProgressDisplay
 from polyhead.training.ranks import launched_ranks
@@ -62,7 +65,10 @@ class LanguageTask:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Mean loss and perplexity on the validation documents."""
-        measured = measure(model, self.texts.validation, self.config, bootstrap=0)
+        try:
+            measured = measure(model, self.texts.validation, self.config, bootstrap=0)
+        except NotFiniteError:  # weights that are finite and logits that are not: the loop stops it as diverged
+            return {"loss": math.nan, "perplexity": math.nan}
         return {"loss": measured.log_perplexity, "perplexity": measured.perplexity}
 
 
@@ -113,30 +119,41 @@ def build_model(config: LanguageStudyConfig, cell: Cell, texts: StudyTexts) -> h
 
 
 def run_cell(config: LanguageStudyConfig, folder: Path, cell: Cell, progress: ProgressDisplay, say: Say) -> None:
-    """Train, pick the best checkpoint, measure, and write result.json last. Goes on where an earlier call stopped."""
+    """Train, pick the best checkpoint, measure, and write result.json last. Goes on where an earlier call stopped.
+
+    A run that diverges gets a result of status "diverged", which says where and has no scores.
+    """
     home, texts = cell.folder(folder), open_texts(folder, config)
     model = build_model(config, cell, texts)
     kernel = _kernel(model, config)
     training = config.training
     windows = TokenWindows(texts.train, config.model.n_positions, training.batch_size, cell.seed, training.accumulation)
-    trained = train_model(
-        model,
-        LanguageTask(config, texts),
-        windows,
-        training,
-        home,
-        seed=cell.seed,
-        description=cell.name,
-        progress=progress,
-        on_best=lambda best: _complete(best, model, folder),
-    )
+    trained: TrainingResult | DivergenceError
+    try:
+        trained = train_model(
+            model,
+            LanguageTask(config, texts),
+            windows,
+            training,
+            home,
+            seed=cell.seed,
+            description=cell.name,
+            progress=progress,
+            on_best=lambda best: _complete(best, model, folder),
+        )
+    except DivergenceError as error:
+        trained = error
     if not launched_ranks().main:
         return  # of the processes that trained together one measures and writes
+    size = sum(parameter.numel() for parameter in model.parameters())
+    made_by = {"kernel": kernel, "model_parameters": size}
+    if isinstance(trained, DivergenceError):
+        write_json(home / "result.json", _diverged(config, cell, trained, home) | made_by | _NOTHING_MEASURED)
+        return
     load_best(model, home)
     began = time.monotonic()
     measured = _measure_all(model, texts, config, say)
-    size = sum(parameter.numel() for parameter in model.parameters())
-    made_by = {"kernel": kernel, "model_parameters": size, "evaluation_seconds": time.monotonic() - began}
+    made_by["evaluation_seconds"] = time.monotonic() - began
     result = _result(config, cell, trained, measured["validation"]) | made_by | measured
     huggingface.complete_folder(home / "best", model.config, result)  # so that anyone can load it, and read what it is
     write_json(home / "result.json", result)
@@ -157,9 +174,14 @@ def report(config: LanguageStudyConfig, folder: Path, console: Console) -> Path:
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """A finished cell's perplexity and bits per byte, validation first."""
+    """A finished cell's perplexity and bits per byte, validation first; of a diverged one, where it broke off."""
+    if result.get("status") == "diverged":
+        console.print(f"{result['label']}: {result['headline']}; no scores", markup=False, soft_wrap=True)
+        return
     for name, score in {"validation": result["validation"], **result["domains"]}.items():
-        console.print(f"{name:20} perplexity {score['perplexity']:10.2f}   {score['bits_per_byte']:.3f} bits/byte")
+        # null in result.json: not finite
+        numbers = (math.nan if score[key] is None else score[key] for key in ("perplexity", "bits_per_byte"))
+        console.print("{:20} perplexity {:10.2f}   {:.3f} bits/byte".format(name, *numbers), markup=False)
 
 
 def _complete(best: Path, model: huggingface.PolyheadGPT2LMHeadModel, folder: Path) -> None:
@@ -169,15 +191,26 @@ def _complete(best: Path, model: huggingface.PolyheadGPT2LMHeadModel, folder: Pa
         shutil.copyfile(folder / "data" / "tokenizer.json", temporary)
 
 
+def _begin(config: LanguageStudyConfig, cell: Cell, headline: str) -> dict[str, Any]:
+    mine = {"format": 1, "study": config.name, "study_fingerprint": fingerprint(config)}
+    return {**mine, **cell.identity, "headline": headline}
+
+
+_NOTHING_MEASURED = {"evaluation_seconds": 0.0, "validation": {}, "domains": {}, "head_statistics": {}}
+
+
+def _diverged(config: LanguageStudyConfig, cell: Cell, error: DivergenceError, home: Path) -> dict[str, Any]:
+    headline = f"diverged at step {error.step} ({error.what})"
+    return {**_begin(config, cell, headline), **divergence.record(error, home), "metrics": "metrics.jsonl"}
+
+
 def _result(
     config: LanguageStudyConfig, cell: Cell, trained: TrainingResult, validation: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
-        "format": 1,
-        "study": config.name,
-        "study_fingerprint": fingerprint(config),
-        **cell.identity,
-        "headline": f"validation loss {validation['loss']:.4f}",
+        **_begin(config, cell, f"validation loss {validation['loss']:.4f}"),
+        "status": "finished",
+        "divergence": None,
         "initial_weights_sha256": trained.initial_weights_sha256,
         "batch_stream_sha256": trained.batch_stream_sha256,
         "steps": trained.steps,

@@ -15,10 +15,10 @@ from polyhead.studies.language.analysis import Analysis
 from polyhead.studies.language.answer import answer
 from polyhead.studies.language.domain_tables import (
     INTERVAL,
+    caveats,
     differences_table,
     domains_table,
     fairest,
-    few_seeds,
     how,
     other_scores_tables,
     published_domains_table,
@@ -108,7 +108,7 @@ def validation_table(analysis: Analysis) -> Table:
         data=pd.DataFrame(data),
         notes=(
             f"Published: {published.CITATION}; shown where the fraction of softmax heads is equal.",
-            *few_seeds(analysis),
+            *caveats(analysis),
         ),
         published=frozenset({6, 7, 8}),
     )
