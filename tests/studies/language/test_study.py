@@ -281,6 +281,14 @@ def test_train_of_a_model_that_diverges_says_where(
     assert "expected a trained cell" in capsys.readouterr().err
 
 
+def test_finite_weights_whose_logits_are_not_have_diverged(
+    micro_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "training.learning_rate=1e25", "--set", "training.validation_every=1"]
+    assert cli.main(["train", str(micro_study), "--out", str(tmp_path / "model"), *settings]) == 0
+    assert "2:0: diverged at step 1 (validation loss nan)" in capsys.readouterr().out
+
+
 def test_a_score_that_is_not_finite_is_printed() -> None:
     console = Console(width=100, record=True, quiet=False, file=io.StringIO())
     score = {"perplexity": None, "bits_per_byte": 3.25}

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 
 import polyhead
-from polyhead.files import atomic_path, read_json, write_json
+from polyhead.files import atomic_path, write_json
 from polyhead.measures.collapse import Verdict, verdict
 from polyhead.measures.energy import convention
 from polyhead.measures.evaluation import Evaluation, evaluate
@@ -154,7 +154,7 @@ def _train(
     except DivergenceError as error:
         if error.checkpoint is not None:  # what broke may have been the weights themselves
             load_weights(model, error.checkpoint / "model.safetensors")
-        record = _diverged(error, home)
+        record = divergence.record(error, home)
     best = best_weights(home)
     cost = {"step_milliseconds": _step_milliseconds(home / "metrics.jsonl", training)}
     return record | cost | {"best_step": best.step if best else None, "weights": "last"}
@@ -172,21 +172,6 @@ def _finished(trained: TrainingResult) -> dict[str, Any]:
         "batch_stream_sha256": trained.batch_stream_sha256,
         "steps": trained.steps,
         "train_seconds": trained.seconds,
-    }
-
-
-def _diverged(error: DivergenceError, home: Path) -> dict[str, Any]:
-    """From the checkpoint and the line the loop left; the steps done are those of the weights that are left."""
-    position = {"step": 0, "batch_stream": None, "seconds": None}
-    if error.checkpoint is not None:
-        position = read_json(error.checkpoint / "state.json")["state"]["position"]
-    *_, line = (event for event in read_metrics(home / "metrics.jsonl") if event["event"] == "divergence")
-    return {
-        "status": "diverged",
-        "divergence": {"step": error.step, "what": line["what"]},
-        "batch_stream_sha256": position["batch_stream"],
-        "steps": position["step"],
-        "train_seconds": position["seconds"],
     }
 
 
