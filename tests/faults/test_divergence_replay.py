@@ -12,7 +12,7 @@ from training_example import LanguageTask, config, events, last_checkpoint, run,
 
 from polyhead.errors import PolyheadError
 from polyhead.training import DivergenceError
-from polyhead.training.divergence import replay
+from polyhead.training.replay import replay
 from polyhead.training.weights import not_finite
 
 SETTINGS = {"steps": 6, "accumulation": 2, "validation_every": 2, "checkpoint_every": 2, "log_every": 2}

@@ -37,7 +37,7 @@ class Implementation(Protocol):
         """Train and measure one cell, its result.json last; goes on where an earlier call stopped."""
 
     def replay_cell(self, config: Any, folder: Path, cell: Any) -> None:
-        """Run the failing step a diverged cell kept again, see `polyhead.training.divergence.replay`."""
+        """Run the failing step a diverged cell kept again, see `polyhead.training.replay.replay`."""
 
     def print_plan(self, config: Any, console: Console) -> None:
         """What would be done, and which settings are the paper's; needs no data and no network."""

@@ -81,7 +81,7 @@ def train(
     Raises:
         PolyheadError: a folder of another run, in use or unwritable; a task or batches that break their contract.
         DivergenceError: NaN or infinity; the weights before the failing step are in a checkpoint, and the step itself
-            is in `folder`/divergence, from where `polyhead.training.divergence.replay` runs it again.
+            is in `folder`/divergence, from where `polyhead.training.replay.replay` runs it again.
         Interrupted: SIGINT or SIGTERM (in the main thread); the step was finished and saved.
     """
     folder = checks.path("folder", folder, "the run's own folder")

@@ -61,7 +61,7 @@ class DivergenceError(PolyheadError):
         step: the step that failed, counted from 1; its batches are `batches.batch(step - 1, micro)`.
         what: which numbers were not finite.
         checkpoint: the last checkpoint whose weights are finite; None when the run had none yet.
-        kept: folder with the failing step, for `polyhead.training.divergence.replay`.
+        kept: folder with the failing step, for `polyhead.training.replay.replay`.
     """
 
     step: int

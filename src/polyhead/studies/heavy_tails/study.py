@@ -38,6 +38,7 @@ from polyhead.training import train as train_model
 from polyhead.training.metrics import read_metrics
 from polyhead.training.progress import ProgressDisplay
 from polyhead.training.ranks import launched_ranks
+from polyhead.training.replay import replay
 from polyhead.training.weights import load_weights
 
 __all__ = ["build_model", "prepare", "print_plan", "print_result", "problem_law", "replay_cell", "report", "run_cell"]
@@ -116,9 +117,9 @@ def run_cell(config: TailStudyConfig, folder: Path, cell: TailCell, progress: Pr
 
 
 def replay_cell(config: TailStudyConfig, folder: Path, cell: TailCell) -> None:
-    """Run the failing step that a diverged cell kept again; raises as `polyhead.training.divergence.replay`."""
+    """Run the failing step that a diverged cell kept again; raises as `polyhead.training.replay.replay`."""
     training = replace(config.training, learning_rate=cell.learning_rate)
-    divergence.replay(cell.folder(folder), build_model(config, cell), _task(config, cell), training, seed=cell.seed)
+    replay(cell.folder(folder), build_model(config, cell), _task(config, cell), training, seed=cell.seed)
 
 
 def report(config: TailStudyConfig, folder: Path, console: Console) -> Path:

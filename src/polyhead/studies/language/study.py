@@ -37,6 +37,7 @@ from polyhead.training import DivergenceError, TokenWindows, TrainingResult, div
 from polyhead.training import train as train_model
 from polyhead.training.progress import ProgressDisplay
 from polyhead.training.ranks import launched_ranks
+from polyhead.training.replay import replay
 
 __all__ = [
     "LanguageTask",
@@ -160,10 +161,10 @@ def run_cell(config: LanguageStudyConfig, folder: Path, cell: Cell, progress: Pr
 
 
 def replay_cell(config: LanguageStudyConfig, folder: Path, cell: Cell) -> None:
-    """Run the failing step that a diverged cell kept again; raises as `polyhead.training.divergence.replay`."""
+    """Run the failing step that a diverged cell kept again; raises as `polyhead.training.replay.replay`."""
     texts = open_texts(folder, config)
     model, task = build_model(config, cell, texts), LanguageTask(config, texts)
-    divergence.replay(cell.folder(folder), model, task, config.training, seed=cell.seed)
+    replay(cell.folder(folder), model, task, config.training, seed=cell.seed)
 
 
 def report(config: LanguageStudyConfig, folder: Path, console: Console) -> Path:
