@@ -72,7 +72,7 @@ def long_study(micro_study):
     """One mix under two seeds, and enough steps for something to happen in mid-cell."""
     values = yaml.safe_load(micro_study.read_text())
     values["heads"] = ["softmax + sigmoid"]
-    values["training"] |= {"steps": 400, "validation_every": 200, "checkpoint_every": 10}
+    values["training"] |= {"steps": 2000, "validation_every": 1000, "checkpoint_every": 20}
     micro_study.write_text(yaml.safe_dump(values))
     return micro_study
 
