@@ -117,7 +117,7 @@ def test_null_says_too_few_where_no_p_could_reach_five_per_cent(seeds: int, rati
     assert not null.enough
     assert null.permutations == count
     assert math.isnan(null.p)
-    assert math.isnan(null.strength_p)
+    assert math.isnan(null.agreement_p)
 
 
 def test_null_draws_with_the_given_generator_when_there_are_too_many() -> None:
@@ -135,13 +135,13 @@ def test_null_p_values_hold_their_level_when_labels_mean_nothing() -> None:
     nulls = [domain_axis_null(seeds_of(generator, 2, 6, 5), generator=generator) for _ in range(300)]
     # 300 draws of 5 %: mean 15, standard deviation 3.8
     assert 3 <= sum(null.p <= 0.05 for null in nulls) <= 28
-    assert 3 <= sum(null.strength_p <= 0.05 for null in nulls) <= 28
+    assert 3 <= sum(null.agreement_p <= 0.05 for null in nulls) <= 28
 
 
-def test_strength_sees_an_effect_that_the_share_cannot() -> None:
+def test_agreement_sees_an_effect_that_the_share_cannot() -> None:
     tables = seeds_of(np.random.default_rng(4), 3, 6, 4, effect=0.6)
     null = domain_axis_null(tables, generator=np.random.default_rng(0))
-    assert null.strength_p < 0.01
+    assert null.agreement_p < 0.01
     assert null.p > 0.05  # relabelled seeds, too, move along one axis
 
 

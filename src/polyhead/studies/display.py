@@ -23,6 +23,7 @@ __all__ = [
     "interval_text",
     "mean_text",
     "p_text",
+    "p_words",
     "signed",
     "to_latex",
     "to_rich",
@@ -209,3 +210,8 @@ def p_text(p: float) -> str:
     if math.isnan(p):
         return DASH
     return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_words(p: float) -> str:
+    """``p = 0.012`` or ``p < 0.001``, for a sentence."""
+    return f"p < {p_text(p)[1:]}" if p < 0.001 else f"p = {p_text(p)}"

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FEWEST_PERMUTATIONS", "MOST_ENUMERATED", "count_permutations", "permutation_p", "within_seed_permutations"]
+__all__ = [
+    "FEWEST_PERMUTATIONS",
+    "MOST_ENUMERATED",
+    "count_permutations",
+    "permutation_p",
+    "relabelled_means",
+    "within_seed_permutations",
+]
 
 FEWEST_PERMUTATIONS = 20
 """With fewer distinct permutations no p-value can reach 0.05, so nothing can be said either way: "too few"."""
@@ -44,6 +51,14 @@ def within_seed_permutations(
         chunk_ = np.tile(identity, (size, seeds, 1))
         chunk_[:, 1:] = generator.permuted(chunk_[:, 1:], axis=-1)
         yield chunk_
+
+
+def relabelled_means(values: npt.NDArray[np.float64], permutations: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """Mean over seeds (P, D, R) of values (S, D, R) under each permutation (P, S, R)."""
+    means = np.zeros((len(permutations), *values.shape[1:]))
+    for seed, table in enumerate(values):
+        means += table[:, permutations[:, seed]].transpose(1, 0, 2) / len(values)
+    return means
 
 
 def permutation_p(observed: float, null: npt.NDArray[np.float64], exact: bool) -> float:

@@ -44,11 +44,13 @@ def report(folder: Path, seeds: tuple[int, ...], **options: Any) -> Page:
 
 def test_five_seeds_open_with_what_was_put_in(pages: Pages) -> None:
     _, page = pages(42, 1005, 1111, 2026, 9999)
-    assert page.answer.startswith("Perplexity depends on the ratio on 5 of 6 domains")
-    assert re.search(r"lowest at 4:0 on (reviews and tweets|tweets and reviews)", page.answer)
-    assert re.search(r"lowest at 0:4 on [^;)]*code", page.answer)
-    assert "on editorials the ratios are not separated" in page.answer
+    start = "Which ratio suits a text depends on the text: reviews and tweets lean to 4:0, math, code and wiki to 0:4 ("
+    assert page.answer.startswith(start)
     assert "5 seeds" in page.answer
+    assert "best and worst ratio are separated on 5 of 6 domains" in page.text
+    assert re.search(r"lowest at 4:0 on (reviews and tweets|tweets and reviews)", page.text)
+    assert re.search(r"lowest at 0:4 on [^;)]*code", page.text)
+    assert "on editorials they are not" in page.text
 
 
 @pytest.mark.parametrize("seeds", [(42,), (42, 1005)])
@@ -57,7 +59,7 @@ def test_a_demo_says_that_it_is_no_evidence(pages: Pages, seeds: tuple[int, ...]
     assert "the mechanics, not evidence" in page.answer
     assert f"{len(seeds)} seed" in page.answer
     assert "separated on" not in page.text
-    assert "depends on the ratio" not in page.text
+    assert "depends on the" not in page.text
 
 
 def test_no_page_claims_that_there_is_no_difference(pages: Pages) -> None:

@@ -15,6 +15,7 @@ from polyhead.studies.permutations import (
     MOST_ENUMERATED,
     count_permutations,
     permutation_p,
+    relabelled_means,
     within_seed_permutations,
 )
 
@@ -51,14 +52,19 @@ class AxisNull:
 
     A relabelling within a seed, jointly over domains, keeps how the domains move together in that seed. So the share of
     PC1 is often large under the null too, and says little; a real, strong effect can well lie inside. What relabelling
-    does destroy is the seeds' agreement, and with it the variance along PC1 of the mean over seeds: `strength` (ours).
+    does destroy is the seeds' agreement on which ratio suits which text: `agreement` (ours).
+
+    Simulated (1,000 times) with five ratios, five seeds and eleven domains that move together by chance alone, 5 %
+    asked: the p of `agreement` is below 0.05 in 4 %, also when one ratio's spread is three times the others' or a ratio
+    costs alike everywhere; the p of the share in 4 %, but then in 16 % and 13 %.
 
     Attributes:
         share: the observed share.
         shares: the null's shares, one per permutation, sorted.
         p: fraction of permutations with a share at least as large; NaN when there are too few.
-        strength: largest eigenvalue of the doubly centred log-perplexities, averaged over seeds (not z-scored).
-        strength_p: fraction of permutations with a strength at least as large; NaN when there are too few.
+        agreement: Roy's largest root of the doubly centred log-perplexities (seeds x domains x ratios): how much the
+            mean over seeds varies along the direction of the ratios in which it most exceeds the seeds' scatter.
+        agreement_p: fraction of permutations that agree at least as much; NaN when there are too few.
         exact: every distinct permutation was enumerated.
         seeds, permutations: how many there were.
     """
@@ -66,8 +72,8 @@ class AxisNull:
     share: float
     shares: Array
     p: float
-    strength: float
-    strength_p: float
+    agreement: float
+    agreement_p: float
     exact: bool
     seeds: int
     permutations: int
@@ -139,38 +145,51 @@ def domain_axis_null(seeds: Sequence[pd.DataFrame], *, generator: np.random.Gene
     count, ratios = len(seeds), values.shape[2]
     distinct = count_permutations(count, ratios)
     exact, enough = distinct <= MOST_ENUMERATED, distinct >= FEWEST_PERMUTATIONS
-    logs, shares, strengths = np.log(values), [], []
+    centred, shares, agreements = _doubly_centred(np.log(values)), [], []
     for chunk in within_seed_permutations(count, ratios, draws, generator):
-        shares.append(_shares(_means(values, chunk)))
-        strengths.append(_strengths(_means(logs, chunk)))
+        shares.append(_shares(relabelled_means(values, chunk)))
+        agreements.append(_agreements(centred, chunk))
     null = np.sort(np.concatenate(shares))
-    strength = float(_strengths(logs.mean(axis=0)[None])[0])
+    agreement = float(_agreements(centred, np.tile(np.arange(ratios), (1, count, 1)))[0])
     nan = float("nan")
     return AxisNull(
         share=share,
         shares=null,
         p=permutation_p(share, null, exact) if enough else nan,
-        strength=strength,
-        strength_p=permutation_p(strength, np.concatenate(strengths), exact) if enough else nan,
+        agreement=agreement,
+        agreement_p=permutation_p(agreement, np.concatenate(agreements), exact) if enough else nan,
         exact=exact,
         seeds=count,
         permutations=len(null),
     )
 
 
-def _means(values: Array, permutations: npt.NDArray[np.intp]) -> Array:
-    """Mean over seeds (P, D, R) of values (S, D, R) under each permutation (P, S, R)."""
-    means = np.zeros((len(permutations), *values.shape[1:]))
-    for seed, table in enumerate(values):
-        means += table[:, permutations[:, seed]].transpose(1, 0, 2) / len(values)
-    return means
+def _doubly_centred(tables: Array) -> Array:
+    """Tables (S, D, R) less the means of their rows and columns: what is left is which ratio suits which domain."""
+    centred = tables - tables.mean(axis=-1, keepdims=True)
+    return centred - centred.mean(axis=-2, keepdims=True)
 
 
-def _strengths(means: Array) -> Array:
-    """Largest eigenvalue of each doubly centred table (P, D, R)."""
-    centred = means - means.mean(axis=-1, keepdims=True)
-    centred -= centred.mean(axis=1, keepdims=True)
-    largest: Array = np.linalg.eigvalsh(centred.transpose(0, 2, 1) @ centred)[:, -1]
+def _agreements(centred: Array, permutations: npt.NDArray[np.intp]) -> Array:
+    """Roy's largest root of the mean over seeds against their scatter: centred (S, D, R), permutations (P, S, R).
+
+    The scatter of a few seeds is nearly singular, so a tenth of its mean eigenvalue is added to each.
+    """
+    seeds, _, ratios = centred.shape
+    means = relabelled_means(centred, permutations)
+    between = means.transpose(0, 2, 1) @ means  # (P, R, R)
+    grams = centred.transpose(0, 2, 1) @ centred  # (S, R, R)
+    total = np.zeros_like(between)
+    for seed, gram in enumerate(grams):
+        order = permutations[:, seed]
+        total += gram[order[:, :, None], order[:, None, :]]
+    within = total - seeds * between
+    mean_eigenvalue = np.trace(within, axis1=1, axis2=2) / ratios
+    floor = 1e-9 * np.trace(total, axis1=1, axis2=2) + 1e-300  # seeds that do not scatter at all
+    ridge = np.maximum(0.1 * mean_eigenvalue, floor)[:, None, None] * np.eye(ratios)
+    lower = np.linalg.cholesky(within + ridge)
+    half = np.linalg.solve(lower, between)
+    largest: Array = np.linalg.eigvalsh(np.linalg.solve(lower, half.transpose(0, 2, 1)))[:, -1]
     return largest
 
 

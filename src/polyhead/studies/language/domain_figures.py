@@ -15,7 +15,7 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from polyhead.studies.display import signed
+from polyhead.studies.display import p_words, signed
 from polyhead.studies.figure_style import (
     COLUMN,
     FOREGROUND,
@@ -295,7 +295,7 @@ def null_words(analysis: Analysis) -> str:
     how = f"all {null.permutations:,}" if null.exact else f"{null.permutations:,} drawn"
     return (
         f"Null: ratios permuted within seeds, jointly over domains ({how}): median {100 * null.quantile(0.5):.1f} %, "
-        f"95th percentile {100 * null.quantile(0.95):.1f} %; p = {null.p:.2g} for the share. Permuting keeps how "
-        f"domains move together within a seed, so a real effect may lie inside; what the seeds agree on is tested by "
-        f"the variance along PC1 (ours): p = {null.strength_p:.2g}."
+        f"95th percentile {100 * null.quantile(0.95):.1f} %; {p_words(null.p)} for the share. Permuting keeps how "
+        f"domains move together within a seed, so a real effect may lie inside; whether the seeds agree on which ratio "
+        f"suits which domain is a test of its own (ours, Roy's largest root): {p_words(null.agreement_p)}."
     )

@@ -53,13 +53,18 @@ def layers_figure(analysis: Analysis) -> Made | None:
         axes.xaxis.get_major_locator().set_params(integer=True)
     legend_above(figure, [handles[label] for label in analysis.results.labels if label in handles])
     panels[0].set_ylabel("attention entropy (nats)")
-    seeds = len(analysis.results.seeds)
+    seeds = _most_seeds(rows)
     caption = (
         f"Attention entropy of row-normalised weights by layer, averaged over domains and heads of a kind; "
         f"{spread(seeds)}. Dashed with black squares: models with that kind of head only. Dead heads are included: "
         f"see row mass."
     )
     return figure, "Figure 2. Entropy by layer", caption
+
+
+def _most_seeds(rows: pd.DataFrame) -> int:
+    """Seeds behind the ratio that has most; a partial study has fewer than it will."""
+    return int(rows.groupby("label")["seed"].nunique().max())
 
 
 def _draw_layers(axes: Axes, analysis: Analysis, kind: str) -> dict[str, Line2D]:
@@ -121,7 +126,7 @@ def heads_figure(analysis: Analysis) -> Made | None:
              for kind, m in zip(types, _kinds(types), strict=True)]  # fmt: skip
     dead = Line2D([], [], color=FOREGROUND, marker="x", linestyle="none", markersize=4, label="dead head")
     legend_above(figure, [*kinds, *([dead] if (heads["alive"] < DEAD).any() else [])])
-    seeds = len(analysis.results.seeds)
+    seeds = _most_seeds(rows)
     caption = (
         f"Attention entropy of row-normalised weights of every head, mean over domains and "
         f"{seeds} seed{'' if seeds == 1 else 's'}; no interval is drawn. Shape: the kind of head. Dead: less than 1 % "

@@ -47,6 +47,11 @@ _SECTIONS: tuple[Section, ...] = (
             (("table3_entropy_levels",), ("figure2_entropy_by_layer", "figure2_entropy_by_head"), ()),
         ),
     ),
+    (
+        "The paper's findings",
+        "Each claim of the paper, held against these models.",
+        ((("findings",), (), ()),),
+    ),
     ("Training", "", (((), ("training_curves",), ()),)),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from rich.console import Console
@@ -26,10 +26,12 @@ from polyhead.studies.language.domain_tables import (
     verdicts_table,
 )
 from polyhead.studies.language.entropy_tables import entropy_changes_table, entropy_levels_table
+from polyhead.studies.language.findings import Finding, findings
+from polyhead.studies.language.judges import NOT_ASKED, NOT_SHOWN, SHOWN
 from polyhead.studies.language.results import VALIDATION
 from polyhead.studies.statistics import stars
 
-__all__ = ["all_tables", "print_tables", "validation_table"]
+__all__ = ["all_tables", "findings_table", "print_tables", "validation_table"]
 
 
 def all_tables(analysis: Analysis) -> dict[str, Table]:
@@ -45,6 +47,9 @@ def all_tables(analysis: Analysis) -> dict[str, Table]:
     ]
     if not analysis.results.heads.empty:
         tables += [entropy_changes_table(analysis.results), entropy_levels_table(analysis.results)]
+    judged = findings(analysis)
+    if any(finding.verdict != NOT_ASKED for finding in judged):
+        tables.append(findings_table(judged, analysis))
     return {table.name: table for table in tables}
 
 
@@ -60,6 +65,37 @@ def print_tables(console: Console, analysis: Analysis, tables: Mapping[str, Tabl
     for cell in analysis.results.unwell:
         console.print(Text(f"{cell.name}: {cell.problem}", "yellow"))
     console.print(Text(" ".join(answer(analysis)), "bold"))
+
+
+def findings_table(judged: Sequence[Finding], analysis: Analysis) -> Table:
+    """The paper's findings beside what these cells say of them."""
+    bold = (SHOWN, NOT_SHOWN)
+    rows = [
+        (
+            Entry(finding.claim, published=True),
+            Entry(finding.place, published=True),
+            Entry(finding.verdict, "bold" if finding.verdict in bold else ""),
+            Entry(finding.seen or DASH),
+            Entry(finding.rule),
+        )
+        for finding in judged
+    ]
+    return Table(
+        name="findings",
+        title="The paper's findings, and whether they show here",
+        caption=f"Judged by {how(analysis.results, analysis.complete_seeds)}; tests and 95 % t-intervals are paired "
+        f"over seeds. Does not show: the evidence is against it. Not separable: these seeds decide neither way, which "
+        f"does not mean that there is no effect.",
+        columns=("Published finding", "Where", "Here", "What was seen", "Shows when"),
+        rows=tuple(rows),
+        data=pd.DataFrame(judged),
+        notes=(
+            f"Published: {published.CITATION}. Models here have another size and corpus, and other texts.",
+            "A claim about several differences is judged by all of them; one about some, after Holm's correction "
+            "within the claim; nothing is corrected for the number of claims.",
+            *caveats(analysis),
+        ),
+    )
 
 
 def validation_table(analysis: Analysis) -> Table:
