@@ -195,8 +195,9 @@ def test_the_papers_own_numbers_show_the_papers_findings() -> None:
     verdicts = {name: finding.verdict for name, finding in found.items()}
     assert NOT_SHOWN not in verdicts.values()
     not_separable = {name for name, verdict in verdicts.items() if verdict == NOT_SEPARABLE}
-    # "costs nothing" cannot be shown; flips and tenfold gaps do not survive Holm over fifteen domains
-    assert not_separable == {"quarter", "flips", "wider"}
+    # "costs nothing" cannot be shown; flips and tenfold gaps do not survive Holm over fifteen domains; that softmax
+    # heads change more at the end than before hangs on how the steps go together, which is not printed
+    assert not_separable == {"quarter", "flips", "wider", "softmax_stays"}
     assert "12.7 times, on arXiv" in found["wider"].seen
 
 

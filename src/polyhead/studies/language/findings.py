@@ -112,7 +112,7 @@ _CLAIMS: tuple[tuple[str, str, str, Callable[[Evidence], Judged]], ...] = (
     (
         "Softmax heads keep their entropy until sigmoid heads are the majority, then lose some",
         "Table 3",
-        "Later steps below 0 and no earlier one separated; against it, an earlier one is (Holm)",
+        "Later steps below 0, and further than the earlier ones; against it, an earlier one is separated (Holm)",
         judges.softmax_stays,
     ),
     (

@@ -138,6 +138,11 @@ class Evidence:
             return pd.Series(dtype=float)
         return rows[(rows["label"] == label) & (rows["head_type"] == kind)].set_index("seed")["entropy"]
 
+    def change(self, step: tuple[str, str], kind: str) -> pd.Series[float]:
+        """Change of that entropy from one ratio to another, by seed."""
+        pair = _joined(*(self.entropy_of(label, kind) for label in step))
+        return pair[1] - pair[0]
+
     def entropy_steps(self, kind: str) -> dict[tuple[str, str], PairedTest]:
         """Change of mean entropy between consecutive ratios that both have such heads."""
         pairs = {step: _joined(*(self.entropy_of(label, kind) for label in step)) for step in self.steps}
@@ -279,15 +284,19 @@ def accelerates(evidence: Evidence) -> Judged:
 
 
 def softmax_stays(evidence: Evidence) -> Judged:
-    """Softmax heads change only once sigmoid heads are the majority."""
+    """Softmax heads change once sigmoid heads are the majority, and more than before."""
     steps = evidence.entropy_steps("softmax")
     early = {step: test for step, test in steps.items() if evidence.shares[step[1]] >= Fraction(1, 2)}
-    late = [test for step, test in steps.items() if step not in early]
+    late = {step: test for step, test in steps.items() if step not in early}
     if not early or not late:
         return _NOTHING
-    stayed = not _separated(early)
-    verdict = NOT_SHOWN if not stayed else SHOWN if all(_below(test) for test in late) else NOT_SEPARABLE
-    return verdict, _nats(steps)
+    changes = [pd.concat([evidence.change(step, "softmax") for step in part], axis=1) for part in (early, late)]
+    both = _joined(*(part.dropna().mean(axis=1) for part in changes))
+    later = {"later steps less earlier": paired_test(both[0], both[1])} if len(both) >= FEWEST_SEEDS else {}
+    seen = f"{_nats(steps)}; {_nats(later)}"
+    if _separated(early):
+        return NOT_SHOWN, seen
+    return SHOWN if later and all(_below(test) for test in (*late.values(), *later.values())) else NOT_SEPARABLE, seen
 
 
 def two_kinds(evidence: Evidence) -> Judged:
