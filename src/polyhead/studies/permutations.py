@@ -28,19 +28,21 @@ _CHUNK = 2_000
 
 
 def count_permutations(seeds: int, ratios: int) -> int:
-    """Distinct relabellings, (ratios!)^(seeds - 1): relabelling every seed alike changes no statistic used here."""
+    """Distinct relabellings, (ratios!)^(seeds - 1), where relabelling every seed alike changes nothing."""
     return int(math.factorial(ratios) ** max(seeds - 1, 0))
 
 
 def within_seed_permutations(
-    seeds: int, ratios: int, draws: int, generator: np.random.Generator
+    seeds: int, ratios: int, draws: int, generator: np.random.Generator, *, first_too: bool = False
 ) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield chunks (P, seeds, ratios) of column indices, the first seed left as it is.
+    """Yield chunks (P, seeds, ratios) of column indices.
 
-    All distinct ones, the identity among them, when there are at most `MOST_ENUMERATED`; otherwise `draws` random ones.
+    The first seed is left as it is: all distinct ones, the identity among them, when there are at most
+    `MOST_ENUMERATED`; otherwise `draws` random ones. With `first_too` that seed is relabelled as well, for a statistic
+    that relabelling every seed alike does change: always `draws` random ones.
     """
     identity = np.arange(ratios)
-    if count_permutations(seeds, ratios) <= MOST_ENUMERATED:
+    if not first_too and count_permutations(seeds, ratios) <= MOST_ENUMERATED:
         orders = [np.array(order) for order in itertools.permutations(range(ratios))]
         combinations = itertools.product(orders, repeat=max(seeds - 1, 0))
         while chunk := list(itertools.islice(combinations, _CHUNK)):
@@ -49,7 +51,8 @@ def within_seed_permutations(
     for start in range(0, draws, _CHUNK):
         size = min(_CHUNK, draws - start)
         chunk_ = np.tile(identity, (size, seeds, 1))
-        chunk_[:, 1:] = generator.permuted(chunk_[:, 1:], axis=-1)
+        from_ = 0 if first_too else 1
+        chunk_[:, from_:] = generator.permuted(chunk_[:, from_:], axis=-1)
         yield chunk_
 
 

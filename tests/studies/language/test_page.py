@@ -44,10 +44,10 @@ def report(folder: Path, seeds: tuple[int, ...], **options: Any) -> Page:
 
 def test_five_seeds_open_with_what_was_put_in(pages: Pages) -> None:
     _, page = pages(42, 1005, 1111, 2026, 9999)
-    start = "Which ratio suits a text depends on the text: reviews and tweets lean to 4:0, math, code and wiki to 0:4 ("
-    assert page.answer.startswith(start)
+    assert page.answer.startswith("What a ratio is worth depends on the text, and the 5 seeds agree on that")
+    assert "relatively worse on tweets, reviews and editorials, relatively better on code, math and wiki" in page.answer
     assert "5 seeds" in page.answer
-    assert "best and worst ratio are separated on 5 of 6 domains" in page.text
+    assert "Best and worst ratio are separated on 5 of 6 domains" in page.text
     assert re.search(r"lowest at 4:0 on (reviews and tweets|tweets and reviews)", page.text)
     assert re.search(r"lowest at 0:4 on [^;)]*code", page.text)
     assert "on editorials they are not" in page.text

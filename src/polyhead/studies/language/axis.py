@@ -166,8 +166,9 @@ def domain_axis_null(seeds: Sequence[pd.DataFrame], *, generator: np.random.Gene
 
 def _doubly_centred(tables: Array) -> Array:
     """Tables (S, D, R) less the means of their rows and columns: what is left is which ratio suits which domain."""
-    centred = tables - tables.mean(axis=-1, keepdims=True)
-    return centred - centred.mean(axis=-2, keepdims=True)
+    centred: Array = tables - tables.mean(axis=-1, keepdims=True)
+    centred -= centred.mean(axis=-2, keepdims=True)
+    return centred
 
 
 def _agreements(centred: Array, permutations: npt.NDArray[np.intp]) -> Array:

@@ -275,7 +275,7 @@ def _draw_null(axes: Axes, analysis: Analysis) -> None:
         f"95th percentile of the null: {edge:.1f} %",
     )
     share = axes.axvline(100 * null.share, ymax=0.7, color=colours(2)[1], linewidth=2.2, label="this study")
-    tip(share, f"this study: {100 * null.share:.1f} %", f"p = {null.p:.2g}, {null.permutations:,} permutations")
+    tip(share, f"this study: {100 * null.share:.1f} %", f"{p_words(null.p)}, {null.permutations:,} permutations")
     axes.set_ylabel("permutations")
     axes.margins(y=0.45)
     axes.legend(loc="upper left", handlelength=1.2, borderaxespad=0.1)

@@ -32,28 +32,28 @@ from polyhead.studies.language import published as paper
 from polyhead.studies.language.analysis import Analysis
 from polyhead.studies.language.entropy_tables import DEAD, entropy_by_cell, entropy_changes, head_types
 from polyhead.studies.language.figure_parts import PAPER, Made, interval_words, looks, paper_handle
+from polyhead.studies.language.results import VALIDATION, paired
 
 __all__ = ["changes_figure", "heads_figure", "layers_figure"]
 
 
 def layers_figure(analysis: Analysis) -> Made | None:
     """Figure 2: entropy by layer for each kind of head, one line a ratio, pure endpoints dashed with black squares."""
-    rows = analysis.results.heads
-    if rows.empty:
+    if analysis.results.heads.empty:
         return None
+    rows, seeds = _compared(analysis)
     types = head_types(analysis.results)
     figure = new_figure(COLUMN if len(types) == 1 else PAGE, 2.7)
     panels = figure.subplots(1, len(types), sharey=True, squeeze=False)[0]
     handles: dict[str, Line2D] = {}
     for axes, kind in zip(panels, types, strict=True):
-        for label, line in _draw_layers(axes, analysis, kind).items():
+        for label, line in _draw_layers(axes, analysis, rows, kind).items():
             handles.setdefault(label, line)
         axes.set_title(f"{kind} heads")
         axes.set_xlabel("layer")
         axes.xaxis.get_major_locator().set_params(integer=True)
     legend_above(figure, [handles[label] for label in analysis.results.labels if label in handles])
     panels[0].set_ylabel("attention entropy (nats)")
-    seeds = _most_seeds(rows)
     caption = (
         f"Attention entropy of row-normalised weights by layer, averaged over domains and heads of a kind; "
         f"{spread(seeds)}. Dashed with black squares: models with that kind of head only. Dead heads are included: "
@@ -62,14 +62,17 @@ def layers_figure(analysis: Analysis) -> Made | None:
     return figure, "Figure 2. Entropy by layer", caption
 
 
-def _most_seeds(rows: pd.DataFrame) -> int:
-    """Seeds behind the ratio that has most; a partial study has fewer than it will."""
-    return int(rows.groupby("label")["seed"].nunique().max())
+def _compared(analysis: Analysis) -> tuple[pd.DataFrame, int]:
+    """The head statistics of the complete seeds, and how many; while there is none, of whatever there is."""
+    rows = analysis.results.heads
+    complete = paired(analysis.results.wide(VALIDATION)).index
+    rows = rows[rows["seed"].isin(complete)] if len(complete) else rows
+    return rows, int(rows["seed"].nunique())
 
 
-def _draw_layers(axes: Axes, analysis: Analysis, kind: str) -> dict[str, Line2D]:
+def _draw_layers(axes: Axes, analysis: Analysis, rows: pd.DataFrame, kind: str) -> dict[str, Line2D]:
     """One line a ratio; returns what stands for each in the legend."""
-    rows, handles = analysis.results.heads, {}
+    handles = {}
     for place, (label, colour, marker, _) in enumerate(looks(analysis)):
         part = rows[(rows["head_type"] == kind) & (rows["label"] == label)]
         if part.empty:
@@ -93,9 +96,9 @@ def _draw_layers(axes: Axes, analysis: Analysis, kind: str) -> dict[str, Line2D]
 
 def heads_figure(analysis: Analysis) -> Made | None:
     """Beside Figure 2: every head of every ratio, its kind by shape, its entropy by colour, dead ones crossed out."""
-    rows = analysis.results.heads
-    if rows.empty:
+    if analysis.results.heads.empty:
         return None
+    rows, seeds = _compared(analysis)
     keys = ["label", "layer", "head", "head_type"]
     heads = rows.groupby(keys, sort=False)[["entropy", "row_mass", "alive"]].mean().reset_index()
     labels = [label for label in analysis.results.labels if (heads["label"] == label).any()]
@@ -126,7 +129,6 @@ def heads_figure(analysis: Analysis) -> Made | None:
              for kind, m in zip(types, _kinds(types), strict=True)]  # fmt: skip
     dead = Line2D([], [], color=FOREGROUND, marker="x", linestyle="none", markersize=4, label="dead head")
     legend_above(figure, [*kinds, *([dead] if (heads["alive"] < DEAD).any() else [])])
-    seeds = _most_seeds(rows)
     caption = (
         f"Attention entropy of row-normalised weights of every head, mean over domains and "
         f"{seeds} seed{'' if seeds == 1 else 's'}; no interval is drawn. Shape: the kind of head. Dead: less than 1 % "

@@ -27,7 +27,7 @@ from polyhead.studies.language.domain_tables import (
 )
 from polyhead.studies.language.entropy_tables import entropy_changes_table, entropy_levels_table
 from polyhead.studies.language.findings import Finding, findings
-from polyhead.studies.language.judges import NOT_ASKED, NOT_SHOWN, SHOWN
+from polyhead.studies.language.judges import NOT_SHOWN, SHOWN
 from polyhead.studies.language.results import VALIDATION
 from polyhead.studies.statistics import stars
 
@@ -48,7 +48,7 @@ def all_tables(analysis: Analysis) -> dict[str, Table]:
     if not analysis.results.heads.empty:
         tables += [entropy_changes_table(analysis.results), entropy_levels_table(analysis.results)]
     judged = findings(analysis)
-    if any(finding.verdict != NOT_ASKED for finding in judged):
+    if judged:
         tables.append(findings_table(judged, analysis))
     return {table.name: table for table in tables}
 
@@ -86,13 +86,14 @@ def findings_table(judged: Sequence[Finding], analysis: Analysis) -> Table:
         caption=f"Judged by {how(analysis.results, analysis.complete_seeds)}; tests and 95 % t-intervals are paired "
         f"over seeds. Does not show: the evidence is against it. Not separable: these seeds decide neither way, which "
         f"does not mean that there is no effect.",
-        columns=("Published finding", "Where", "Here", "What was seen", "Shows when"),
+        columns=("Published finding", "Where", "Here", "What was seen", "It shows by"),
         rows=tuple(rows),
         data=pd.DataFrame(judged),
         notes=(
             f"Published: {published.CITATION}. Models here have another size and corpus, and other texts.",
-            "A claim about several differences is judged by all of them; one about some, after Holm's correction "
-            "within the claim; nothing is corrected for the number of claims.",
+            "Directions are judged, not sizes; a claim about several differences by all of them, one about some after "
+            "Holm's correction within the claim; nothing is corrected for the number of claims. Entropies are those of "
+            "Table 3; where dead heads count in them, a claim must hold without these too.",
             *caveats(analysis),
         ),
     )
