@@ -213,5 +213,5 @@ def p_text(p: float) -> str:
 
 
 def p_words(p: float) -> str:
-    """``p = 0.012`` or ``p < 0.001``, for a sentence."""
-    return f"p < {p_text(p)[1:]}" if p < 0.001 else f"p = {p_text(p)}"
+    """``p = 0.012`` or ``p < 0.001``, for a sentence; its parts stay on one line."""
+    return (f"p < {p_text(p)[1:]}" if p < 0.001 else f"p = {p_text(p)}").replace(" ", "\N{NO-BREAK SPACE}")
