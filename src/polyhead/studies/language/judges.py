@@ -405,7 +405,7 @@ def _arrow(step: Sequence[str]) -> str:
 
 
 def _percents(tests: Tests) -> str:
-    return "; ".join(f"{name}: {interval_text(test.percent, 1)} %" for name, test in tests.items())
+    return "; ".join(f"{name}: {interval_text(test.percent, 1)}\N{NO-BREAK SPACE}%" for name, test in tests.items())
 
 
 def _nats(tests: Tests) -> str:

@@ -73,10 +73,10 @@ def findings_table(judged: Sequence[Finding], analysis: Analysis) -> Table:
     rows = [
         (
             Entry(finding.claim, published=True),
-            Entry(finding.place, published=True),
             Entry(finding.verdict, "bold" if finding.verdict in bold else ""),
             Entry(finding.seen or DASH),
             Entry(finding.rule),
+            Entry(finding.place, published=True),
         )
         for finding in judged
     ]
@@ -86,7 +86,7 @@ def findings_table(judged: Sequence[Finding], analysis: Analysis) -> Table:
         caption=f"Judged by {how(analysis.results, analysis.complete_seeds)}; tests and 95 % t-intervals are paired "
         f"over seeds. Does not show: the evidence is against it. Not separable: these seeds decide neither way, which "
         f"does not mean that there is no effect.",
-        columns=("Published finding", "Where", "Here", "What was seen", "It shows by"),
+        columns=("Published finding", "Here", "What was seen", "It shows by", "Where"),
         rows=tuple(rows),
         data=pd.DataFrame(judged),
         notes=(
