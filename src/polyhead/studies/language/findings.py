@@ -97,7 +97,7 @@ _CLAIMS: tuple[tuple[str, str, str, Callable[[Evidence], Judged]], ...] = (
     (
         "Domains lean to softmax or to sigmoid as they do there",
         "Figure 1",
-        "all-sigmoid against all-softmax, domains of the same name: those left of 0 less those right of it, "
+        "all-sigmoid against all-softmax, domains of the same name: those on the softmax side less the others, "
         "above 0; against it: below",
         judges.same_lean,
     ),

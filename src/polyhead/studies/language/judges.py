@@ -1,4 +1,4 @@
-"""How each of the paper's claims is judged: by a test that was fixed before looking, over a study's complete seeds.
+"""How each of the paper's claims is judged: by one rule for every study, over its complete seeds.
 
 A claim that several differences all have one sign shows when each is separated from 0: all must hold, so nothing is
 corrected. That some difference has a sign is said only after Holm's correction over the differences of the claim.
@@ -100,7 +100,7 @@ class Evidence:
     def of(cls, analysis: Analysis) -> Evidence | None:
         """Gather it; None for a study of another design, or of fewer than three complete seeds."""
         results = analysis.results
-        shares = {label: published.softmax_share(label) for label in results.labels}
+        shares = {label: published.ratio_share(label) for label in results.labels}
         known = dict(sorted(((k, s) for k, s in shares.items() if s is not None), key=lambda item: -item[1]))
         if not {0, 1} <= set(known.values()):
             return None
@@ -230,14 +230,17 @@ def wider(evidence: Evidence) -> Judged:
         return _NOTHING
     signs = _separated(points)
     wide = [domain for domain, sign in signs.items() if sign > 0]
-    verdict = SHOWN if len(wide) > 1 else NOT_SHOWN if len(signs) - len(wide) > len(points) - 2 else NOT_SEPARABLE
+    narrow = len(signs) - len(wide)
+    verdict = SHOWN if len(wide) >= 2 else NOT_SHOWN if narrow >= len(points) - 1 else NOT_SEPARABLE
     home = abs(float(evidence.gap(evidence.losses).mean()))
     times = {domain: abs(test.difference) / home for domain, test in evidence.gaps.items()} if home else {}
     seen = f"more than ten times as many points on {_names(wide)}"
     if times:
         most = max(times, key=lambda domain: times[domain])
-        wide = [domain for domain, sign in _separated(logs).items() if sign > 0]
-        seen += f"; in log-perplexity up to {times[most]:.1f} times (on {most}), separated from ten on {_names(wide)}"
+        by_logs = [domain for domain, sign in _separated(logs).items() if sign > 0]
+        seen += (
+            f"; in log-perplexity up to {times[most]:.1f} times (on {most}), separated from ten on {_names(by_logs)}"
+        )
     return verdict, seen
 
 
@@ -279,7 +282,7 @@ def one_axis(evidence: Evidence) -> Judged:
 
 
 def same_lean(evidence: Evidence) -> Judged:
-    """Against all-softmax, all-sigmoid does worse on domains left of 0 in Figure 1 than on those right of it.
+    """Against all-softmax, all-sigmoid does worse on the domains on Figure 1's softmax side than on the others.
 
     The difference of the two groups, seed by seed, so that what all-sigmoid costs everywhere drops out.
     """
@@ -293,11 +296,11 @@ def same_lean(evidence: Evidence) -> Judged:
     }
     if not all(groups.values()):
         return _NOTHING
-    soft, sharp = (
+    to_softmax_gap, to_sigmoid_gap = (
         pd.DataFrame({d: evidence.gap(evidence.domains[d]) for d in groups[side]}).mean(axis=1)
         for side in (True, False)
     )
-    tests = {f"{_names(groups[True])} less {_names(groups[False])}": paired_test(sharp, soft)}
+    tests = {f"{_names(groups[True])} less {_names(groups[False])}": paired_test(to_sigmoid_gap, to_softmax_gap)}
     return _all(tests, _above), f"{evidence.sigmoid} against {evidence.softmax}, {_percents(tests)}"
 
 
@@ -356,9 +359,10 @@ def _with_live(evidence: Evidence, values: Callable[[bool], Mapping[str, pd.Seri
 
     The entropy of a head that is switched off means nothing, so a claim must hold without it too.
     """
-    tests = {name: _against_zero(change) for name, change in values(False).items()}
+    of_all = values(False)
+    tests = {name: _against_zero(change) for name, change in of_all.items()}
     for name, change in (values(True) if evidence.live else {}).items():
-        if not np.array_equal(change, values(False)[name]):
+        if not np.array_equal(change, of_all[name]):
             tests[f"{name}, live heads alone"] = _against_zero(change)
     return tests
 

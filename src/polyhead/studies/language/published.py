@@ -21,8 +21,8 @@ __all__ = [
     "entropy_changes",
     "figure1",
     "match_domain",
+    "ratio_share",
     "same_ratio",
-    "softmax_share",
     "validation",
 ]
 
@@ -53,8 +53,8 @@ def figure1() -> pd.Series[float]:
 
 def same_ratio(label: str) -> str | None:
     """The paper's ratio with exactly the same fraction of softmax heads as `label` ("3:1" -> "9:3"), or None."""
-    share = softmax_share(label)
-    return next((known for known in LABELS if share is not None and softmax_share(known) == share), None)
+    share = ratio_share(label)
+    return next((known for known in LABELS if share is not None and ratio_share(known) == share), None)
 
 
 def match_domain(name: str) -> str | None:
@@ -67,7 +67,7 @@ def match_domain(name: str) -> str | None:
     return known.get(key)
 
 
-def softmax_share(label: str) -> Fraction | None:
+def ratio_share(label: str) -> Fraction | None:
     """The share of softmax heads in a ratio of softmax to sigmoid heads ("3:1" -> 3/4); None for any other label."""
     counts = re.fullmatch(r"(\d+):(\d+)", label)
     if counts is None or int(counts[1]) + int(counts[2]) == 0:
